@@ -1,0 +1,9 @@
+"""The read side of catalogs: databases, tables of every kind, pointers, properties. Nothing here writes."""
+
+from __future__ import annotations
+
+from lakehouse_maintenance.catalogs.catalog import Catalog, CatalogEntry, TableKind
+from lakehouse_maintenance.catalogs.discovery import discover
+from lakehouse_maintenance.catalogs.opening import open_catalog
+
+__all__ = ["Catalog", "CatalogEntry", "TableKind", "discover", "open_catalog"]

@@ -1,0 +1,1 @@
+"""The embedded engine for Iceberg: pyarrow reads, applies position deletes, and writes; no Java, bounded memory."""

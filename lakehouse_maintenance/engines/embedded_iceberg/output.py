@@ -1,0 +1,188 @@
+"""Parquet data files written as the table's properties ask (Iceberg: write.parquet.*), with their manifest record."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.io.pyarrow import (
+    compute_statistics_plan,
+    data_file_statistics_from_parquet_metadata,
+    parquet_path_to_id_mapping,
+)
+from pyiceberg.table import Table
+from pyiceberg.table.locations import ObjectStoreLocationProvider, load_location_provider
+
+from lakehouse_maintenance.model.errors import InputError
+from lakehouse_maintenance.model.files import LiveFile
+
+_DEFAULT_ROW_GROUP_BYTES = 128 << 20
+_CODECS = frozenset({"zstd", "gzip", "snappy", "lz4", "brotli", "none"})
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How data files are written. `row_group_bytes`: Arrow bytes gathered before a row group is written."""
+
+    codec: str
+    level: int | None
+    row_group_bytes: int
+    page_bytes: int
+    dictionary_bytes: int
+    dictionary_columns: tuple[str, ...] | bool
+
+    @classmethod
+    def of(cls, properties: dict[str, str], buffer_bytes: int, dictionary: tuple[str, ...] | bool) -> Format:
+        """From table properties; `buffer_bytes` caps the row group so that the memory limit holds."""
+        codec = properties.get("write.parquet.compression-codec", "zstd").lower()
+        codec = "none" if codec == "uncompressed" else codec
+        if codec not in _CODECS:
+            raise InputError(
+                f"write.parquet.compression-codec is {codec!r}",
+                field="write.parquet.compression-codec",
+                hint=f"one of {', '.join(sorted(_CODECS))}",
+            )
+        level = properties.get("write.parquet.compression-level")
+        asked = int(properties.get("write.parquet.row-group-size-bytes", _DEFAULT_ROW_GROUP_BYTES))
+        return cls(
+            codec=codec,
+            level=int(level) if level and codec in ("zstd", "gzip", "brotli") else (3 if codec == "zstd" else None),
+            row_group_bytes=min(asked, buffer_bytes),
+            page_bytes=int(properties.get("write.parquet.page-size-bytes", 1 << 20)),
+            dictionary_bytes=int(properties.get("write.parquet.dict-size-bytes", 2 << 20)),
+            dictionary_columns=dictionary,
+        )
+
+
+class OutputFolder:
+    """Where outputs of one group go: beside the inputs where those follow the table's layout, else its data path.
+
+    Nothing reads a partition from a path, but people look into folders.
+    """
+
+    def __init__(self, table: Table, inputs: Sequence[LiveFile]) -> None:
+        self._provider = load_location_provider(table.location(), table.properties)
+        root = self._provider.data_path.rstrip("/") + "/"
+        folder = inputs[0].path.rpartition("/")[0] + "/"
+        plain = not isinstance(self._provider, ObjectStoreLocationProvider)
+        self._below = folder.removeprefix(root) if plain and folder.startswith(root) else ""
+
+    def new_path(self) -> str:
+        """A path that nothing uses."""
+        return self._provider.new_data_location(f"{self._below}{uuid.uuid4()}.parquet")
+
+
+class DataFileWriter:
+    """Streams batches into one data file. `finish` returns its record for a manifest entry, without partition."""
+
+    def __init__(self, table: Table, schema: pa.Schema, path: str, form: Format) -> None:
+        self._table = table
+        self._path = path
+        self._form = form
+        self._schema = schema
+        self._pending: list[pa.RecordBatch] = []
+        self._pending_bytes = 0
+        self._footers: list[pq.FileMetaData] = []
+        # "Must not exist" is asked of the store only where a name could be taken: this one is a fresh UUID.
+        self._stream = table.io.new_output(path).create(overwrite=True)
+        self._writer = pq.ParquetWriter(
+            self._stream,
+            schema,
+            compression=form.codec,
+            compression_level=form.level,
+            use_dictionary=list(form.dictionary_columns)
+            if isinstance(form.dictionary_columns, tuple)
+            else form.dictionary_columns,
+            data_page_size=form.page_bytes,
+            dictionary_pagesize_limit=form.dictionary_bytes,
+            store_schema=False,
+            store_decimal_as_integer=True,
+            metadata_collector=self._footers,
+        )
+
+    @property
+    def size(self) -> int:
+        """Bytes written so far, those still in memory not counted."""
+        return int(self._stream.tell())
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Takes a batch of the table's schema."""
+        self._pending.append(batch)
+        self._pending_bytes += batch.nbytes
+        if self._pending_bytes >= self._form.row_group_bytes:
+            self._flush()
+
+    def _flush(self) -> None:
+        if self._pending:
+            table = pa.Table.from_batches(self._pending, self._schema)
+            self._writer.write_table(table, row_group_size=max(1, table.num_rows))
+            self._pending, self._pending_bytes = [], 0
+
+    def finish(self) -> dict[str, Any]:
+        """Closes the file; it is complete in the store when this returns."""
+        self._flush()
+        self._writer.close()
+        size = int(self._stream.tell())
+        self._stream.close()
+        return _record(self._table, self._path, self._footers[0], size)
+
+    def abandon(self) -> None:
+        """Closes what is open after an error; the file stays, unreferenced."""
+        try:
+            self._writer.close()
+        finally:
+            self._stream.close()
+
+
+def _record(table: Table, path: str, footer: pq.FileMetaData, size: int) -> dict[str, Any]:
+    schema = table.schema()
+    statistics = data_file_statistics_from_parquet_metadata(
+        footer, compute_statistics_plan(schema, table.properties), parquet_path_to_id_mapping(schema)
+    ).to_serialized_dict()
+
+    def pairs(name: str) -> list[dict[str, Any]]:
+        return [{"key": key, "value": value} for key, value in (statistics.get(name) or {}).items()]
+
+    return {
+        "content": 0,
+        "file_path": path,
+        "file_format": "PARQUET",
+        "record_count": footer.num_rows,
+        "file_size_in_bytes": size,
+        "column_sizes": pairs("column_sizes"),
+        "value_counts": pairs("value_counts"),
+        "null_value_counts": pairs("null_value_counts"),
+        "nan_value_counts": pairs("nan_value_counts"),
+        "lower_bounds": pairs("lower_bounds"),
+        "upper_bounds": pairs("upper_bounds"),
+        "key_metadata": None,
+        "split_offsets": list(statistics["split_offsets"]),
+        "equality_ids": None,
+        "sort_order_id": None,
+        "first_row_id": None,
+        "referenced_data_file": None,
+        "content_offset": None,
+        "content_size_in_bytes": None,
+    }
+
+
+def columns_worth_a_dictionary(footer: pq.FileMetaData) -> tuple[str, ...]:
+    """Columns that gained by their dictionary in an input: its page is small beside the whole chunk.
+
+    Trying a dictionary on the others costs a fifth of the writing time and is given up half-way.
+    """
+    if not footer.num_row_groups:
+        return ()
+    group = footer.row_group(0)
+    found: list[str] = []
+    for index in range(group.num_columns):
+        chunk = group.column(index)
+        if chunk.has_dictionary_page and chunk.dictionary_page_offset:
+            dictionary = chunk.data_page_offset - chunk.dictionary_page_offset
+            if 0 < dictionary < 0.4 * chunk.total_compressed_size or chunk.total_compressed_size < 4096:
+                found.append(chunk.path_in_schema)
+    return tuple(found)

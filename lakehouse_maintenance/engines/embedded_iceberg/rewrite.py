@@ -1,0 +1,269 @@
+"""Rewriting groups of small data files into large ones, with their position deletes applied.
+
+A group's inputs are split into as many runs of neighbours as outputs are expected; each run is read and written by its
+own thread, a run that is alone reads ahead in another. Memory is bounded by the row group that each writer gathers and
+by a few batches read ahead, whatever the number and size of the files.
+"""
+
+from __future__ import annotations
+
+import os
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyiceberg.table import Table
+
+from lakehouse_maintenance.engines.embedded_iceberg.opening import Opener
+from lakehouse_maintenance.engines.embedded_iceberg.output import (
+    DataFileWriter,
+    Format,
+    OutputFolder,
+    columns_worth_a_dictionary,
+)
+from lakehouse_maintenance.engines.embedded_iceberg.positions import Deletes, Positions, load_deletes
+from lakehouse_maintenance.engines.embedded_iceberg.schema import Projection, file_schema, table_schema
+from lakehouse_maintenance.iceberg.replace import Replacement
+from lakehouse_maintenance.model.deletes import DeleteIndex
+from lakehouse_maintenance.model.errors import TableUnreadableError, UnsupportedError
+from lakehouse_maintenance.model.files import LiveFile
+from lakehouse_maintenance.storage import Storage
+
+_BATCH_ROWS = 1 << 16
+_READ_AHEAD_BATCHES = 4
+_WHOLE_FILE_BELOW = 4 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """What to rewrite: live data files of one partition, as one reading of the table saw them.
+
+    `sequence_number`: of the snapshot that was read. `roll_bytes`: an output is closed once it has this many bytes.
+    """
+
+    files: tuple[LiveFile, ...]
+    expected_files: int
+    sequence_number: int
+    roll_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Rewriter:
+    """Rewrites groups of one table. `progress`: called with input files and bytes done since the last call.
+
+    `written`: told the path of each output before it is written.
+    """
+
+    table: Table
+    storage: Storage
+    memory_limit: int
+    progress: Callable[[int, int], None]
+    written: Callable[[str], None]
+    threads: int = os.cpu_count() or 2
+
+    def rewrite(self, group: Group, deletes: DeleteIndex) -> Replacement:
+        """Reads and writes; commits nothing. Outputs of a failed rewrite stay, unreferenced.
+
+        Raises UnsupportedError before anything is written, TableUnreadableError for a damaged input.
+        """
+        for file in group.files:
+            if file.file_format != "PARQUET":
+                raise UnsupportedError(f"{file.path} is {file.file_format}", field=self._name)
+        opener = Opener(self.storage, self.table.io)
+        loaded = load_deletes(group.files, deletes, opener, self._name)
+        runs = split(group.files, max(1, group.expected_files))
+        workers = min(len(runs), self.threads)
+        form = self._format(group.files[0], opener, workers)
+        folder = OutputFolder(self.table, group.files)
+        stop = threading.Event()
+        with ThreadPoolExecutor(workers, thread_name_prefix="rewrite") as pool:
+            jobs = [pool.submit(self._run, run, group, loaded, opener, form, folder, stop) for run in runs]
+            try:
+                outputs = [output for job in jobs for output in job.result()]
+            except BaseException:
+                stop.set()
+                raise
+        rows = sum(output["record_count"] for output in outputs)
+        self._check_rows(group.files, loaded, rows)
+        return Replacement(group.files, loaded.applied, tuple(outputs), group.sequence_number, rows)
+
+    @property
+    def _name(self) -> str:
+        return ".".join(self.table.name())
+
+    def _format(self, sample: LiveFile, opener: Opener, workers: int) -> Format:
+        # A writer holds a gathered row group, its concatenation and its encoded pages at once.
+        share = max(8 << 20, self.memory_limit // (8 * workers))
+        with opener.open(sample) as source, pq.ParquetFile(source) as parquet:
+            dictionary = columns_worth_a_dictionary(parquet.metadata)
+        return Format.of(self.table.properties, min(share, 64 << 20), dictionary or False)
+
+    def _run(
+        self,
+        files: Sequence[LiveFile],
+        group: Group,
+        deletes: Deletes,
+        opener: Opener,
+        form: Format,
+        folder: OutputFolder,
+        stop: threading.Event,
+    ) -> list[dict[str, Any]]:
+        schema = table_schema(self.table.schema())
+        outputs: list[dict[str, Any]] = []
+        writer: DataFileWriter | None = None
+        try:
+            batches = self._read_run(files, schema, deletes, opener, stop)
+            for batch in read_ahead(batches, _READ_AHEAD_BATCHES, stop):
+                if writer is None:
+                    path = folder.new_path()
+                    self.written(path)
+                    writer = DataFileWriter(self.table, schema, path, form)
+                writer.write(batch)
+                if writer.size >= group.roll_bytes:
+                    outputs.append(writer.finish())
+                    writer = None
+            if writer is not None:
+                outputs.append(writer.finish())
+                writer = None
+        finally:
+            if writer is not None:
+                writer.abandon()
+        return outputs
+
+    def _read_run(
+        self, files: Sequence[LiveFile], schema: pa.Schema, deletes: Deletes, opener: Opener, stop: threading.Event
+    ) -> Iterator[pa.RecordBatch]:
+        for file in files:
+            if stop.is_set():
+                return
+            yield from self._read_file(file, schema, deletes.positions.get(file.path), opener)
+            self.progress(1, file.size)
+
+    def _read_file(
+        self, file: LiveFile, schema: pa.Schema, dropped: Positions | None, opener: Opener
+    ) -> Iterator[pa.RecordBatch]:
+        try:
+            with opener.open(file) as source, pq.ParquetFile(source) as parquet:
+                rows = parquet.metadata.num_rows
+                if rows != file.records:
+                    raise TableUnreadableError(
+                        f"{file.path} has {rows} rows, its manifest says {file.records}", field=self._name
+                    )
+                have = file_schema(parquet.schema_arrow, self.table, file.path)
+                projection = Projection(self.table, schema, have, file)
+                start = 0
+                for columns, count in _columns(parquet, projection, file):
+                    batch = pa.RecordBatch.from_arrays(projection(columns, count), schema=schema)
+                    if dropped is not None:
+                        batch = _without(batch, dropped, start)
+                    start += count
+                    if batch.num_rows:
+                        yield batch
+        except (pa.ArrowException, OSError, EOFError) as error:
+            raise TableUnreadableError(
+                f"data file {file.path} cannot be read: {error}",
+                field=self._name,
+                hint="the file is damaged or gone; nothing was changed",
+            ) from error
+
+    def _check_rows(self, files: Sequence[LiveFile], deletes: Deletes, rows: int) -> None:
+        """Inputs less deletes must be outputs, before anybody sees them."""
+        expected = 0
+        for file in files:
+            dropped = deletes.positions.get(file.path)
+            inside = 0 if dropped is None else int(np.count_nonzero((dropped >= 0) & (dropped < file.records)))
+            expected += file.records - inside
+        if rows != expected:
+            raise TableUnreadableError(
+                f"{self._name}: {rows} rows were written where {expected} were expected; nothing was committed",
+                field=self._name,
+            )
+
+
+def split(files: Sequence[LiveFile], runs: int) -> list[list[LiveFile]]:
+    """Runs of neighbours of about equal bytes; at most `runs`, none empty."""
+    total = sum(file.size for file in files) or 1
+    result: list[list[LiveFile]] = [[]]
+    done = 0
+    for file in files:
+        # The middle of a file decides to which run it belongs.
+        index = min(runs - 1, (2 * done + file.size) * runs // (2 * total))
+        if index > len(result) - 1 and result[-1]:
+            result.append([])
+        result[-1].append(file)
+        done += file.size
+    return result
+
+
+def read_ahead(batches: Iterator[pa.RecordBatch], size: int, stop: threading.Event) -> Iterator[pa.RecordBatch]:
+    """The same batches, read in another thread up to `size` of them ahead; errors arrive in their place."""
+    channel: queue.Queue[tuple[pa.RecordBatch | None, BaseException | None]] = queue.Queue(size)
+    closed = threading.Event()
+
+    def put(item: tuple[pa.RecordBatch | None, BaseException | None]) -> bool:
+        while not (closed.is_set() or stop.is_set()):
+            try:
+                channel.put(item, timeout=0.1)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    def work() -> None:
+        try:
+            for batch in batches:
+                if not put((batch, None)):
+                    return
+            put((None, None))
+        except BaseException as error:
+            put((None, error))
+
+    thread = threading.Thread(target=work, name="read-ahead", daemon=True)
+    thread.start()
+    try:
+        while True:
+            try:
+                batch, error = channel.get(timeout=0.5)
+            except queue.Empty:
+                if stop.is_set():
+                    raise RuntimeError("stopped, since another part of this group failed") from None
+                continue
+            if error is not None:
+                raise error
+            if batch is None:
+                return
+            yield batch
+    finally:
+        closed.set()
+        thread.join()
+
+
+def _columns(
+    parquet: pq.ParquetFile, projection: Projection, file: LiveFile
+) -> Iterator[tuple[dict[str, pa.Array], int]]:
+    """Batches as arrays by column name; one batch a row group for small files, which is cheaper."""
+    if not projection.columns:
+        yield {}, parquet.metadata.num_rows
+        return
+    if file.size < _WHOLE_FILE_BELOW:
+        for batch in parquet.read(columns=projection.columns, use_threads=False).combine_chunks().to_batches():
+            yield dict(zip(batch.schema.names, batch.columns, strict=True)), batch.num_rows
+        return
+    for batch in parquet.iter_batches(_BATCH_ROWS, columns=projection.columns, use_threads=False):
+        yield dict(zip(batch.schema.names, batch.columns, strict=True)), batch.num_rows
+
+
+def _without(batch: pa.RecordBatch, dropped: Positions, start: int) -> pa.RecordBatch:
+    """The batch without the dropped positions; its first row is at position `start` of the file."""
+    low, high = np.searchsorted(dropped, (start, start + batch.num_rows))
+    if low == high:
+        return batch
+    keep = np.ones(batch.num_rows, dtype=bool)
+    keep[dropped[low:high] - start] = False
+    return batch.filter(pa.array(keep))

@@ -1,0 +1,117 @@
+"""Making a plan for many tables: one that fails is an entry with its error, and never stops the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, TypeVar
+
+from lakehouse_maintenance.catalogs import Catalog
+from lakehouse_maintenance.execution.clock import now_ms
+from lakehouse_maintenance.execution.memory import Memory
+from lakehouse_maintenance.execution.observe import Observed, health_of, observe
+from lakehouse_maintenance.execution.progress import Progress
+from lakehouse_maintenance.iceberg.manifests import BlobCache
+from lakehouse_maintenance.model.errors import LakehouseError
+from lakehouse_maintenance.model.health import TableHealth
+from lakehouse_maintenance.model.names import TableName
+from lakehouse_maintenance.model.plans import TablePlan
+from lakehouse_maintenance.planning.tables import Request, Subject, Throughput, plan_table
+
+if TYPE_CHECKING:
+    from lakehouse_maintenance.config import Policy
+
+T = TypeVar("T")
+R = TypeVar("R")
+_AT_ONCE = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A table with what its catalog, policy and engine settings say."""
+
+    catalog: Catalog
+    name: TableName
+    policy: Policy
+    named_by_policy: bool
+    default_engine: str
+
+
+def measure_tables(
+    targets: Iterable[Target], memory: Memory, cache: BlobCache | None, progress: Progress, *, exact: bool = False
+) -> Iterator[TableHealth]:
+    """Health of each table, in their order."""
+
+    def one(target: Target) -> TableHealth:
+        name = str(target.name)
+        try:
+            observed = observe(target.catalog, target.name, cache)
+            remembered = memory.table(name)
+            return health_of(observed, target.policy, remembered.last_run_ms, now_ms(), exact=exact)
+        except LakehouseError as error:
+            return TableHealth(table=name, score=0, error=describe(error))
+
+    return _each(targets, one, progress, "measuring")
+
+
+def plan_tables(
+    targets: Iterable[Target], memory: Memory, cache: BlobCache | None, progress: Progress, request: Request
+) -> Iterator[TablePlan]:
+    """The plan of each table, in their order."""
+    throughput = memory.throughput()
+
+    def one(target: Target) -> TablePlan:
+        try:
+            observed = observe(target.catalog, target.name, cache)
+            return plan_one(observed, target, memory, request, throughput)
+        except LakehouseError as error:
+            return TablePlan(str(target.name), None, None, error=describe(error))
+
+    return _each(targets, one, progress, "planning")
+
+
+def plan_one(observed: Observed, target: Target, memory: Memory, request: Request, throughput: Throughput) -> TablePlan:
+    """The plan of a table that was just looked at."""
+    name = str(target.name)
+    remembered = memory.table(name)
+    now = now_ms()
+    subject = Subject(
+        state=observed.metadata.state(),
+        health=health_of(observed, target.policy, remembered.last_run_ms, now),
+        policy=target.policy,
+        now_ms=now,
+        last_run_ms=remembered.last_run_ms,
+        named_by_policy=target.named_by_policy,
+        default_engine=target.default_engine,
+    )
+    return plan_table(subject, lambda options: observed.groups(options, now), request=request, throughput=throughput)
+
+
+def describe(error: LakehouseError) -> str:
+    """Message and hint in one line."""
+    return f"{error.message} ({error.hint})" if error.hint else error.message
+
+
+def _each(targets: Iterable[Target], one: Callable[[Target], R], progress: Progress, what: str) -> Iterator[R]:
+    def work(target: Target) -> R:
+        progress.begin(str(target.name), what, 0, 0)
+        try:
+            return one(target)
+        finally:
+            progress.end(str(target.name), "")
+
+    return in_order(work, targets, _AT_ONCE)
+
+
+def in_order(work: Callable[[T], R], items: Iterable[T], at_once: int) -> Iterator[R]:
+    """`work` of each item, a few at a time, in their order; no more than twice that many are begun ahead."""
+    pending = iter(items)
+    with ThreadPoolExecutor(at_once, thread_name_prefix="tables") as pool:
+        running: list[Future[R]] = [pool.submit(work, item) for item in islice(pending, 2 * at_once)]
+        while running:
+            done = running.pop(0)
+            result = done.result()
+            running += [pool.submit(work, item) for item in islice(pending, 1)]
+            yield result

@@ -1,0 +1,104 @@
+"""One look at a table: its metadata, its health, and the groups that a plan could rewrite."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from lakehouse_maintenance.catalogs import Catalog
+from lakehouse_maintenance.iceberg.manifests import BlobCache, ManifestFile, ManifestReader
+from lakehouse_maintenance.iceberg.measure import measure
+from lakehouse_maintenance.iceberg.metadata import Metadata, read_metadata
+from lakehouse_maintenance.model.deletes import DeleteIndex
+from lakehouse_maintenance.model.errors import InputError
+from lakehouse_maintenance.model.files import LiveFile
+from lakehouse_maintenance.model.health import TableHealth
+from lakehouse_maintenance.model.names import TableName
+from lakehouse_maintenance.planning.compaction import GroupPlan, plan_groups
+from lakehouse_maintenance.planning.expiry import expired_snapshots
+from lakehouse_maintenance.planning.rewrite_options import RewriteOptions
+from lakehouse_maintenance.planning.score import score
+from lakehouse_maintenance.planning.triggers import due_actions
+from lakehouse_maintenance.storage import Storage
+
+if TYPE_CHECKING:
+    from lakehouse_maintenance.config import Policy
+
+
+@dataclass(frozen=True, slots=True)
+class Observed:
+    """A table as one metadata file describes it."""
+
+    name: TableName
+    metadata: Metadata
+    storage: Storage
+    reader: ManifestReader
+
+    def manifests(self, *, deletes: bool) -> list[ManifestFile]:
+        """The head's manifests of one content that hold live files."""
+        head = self.metadata.head()
+        found = [] if head is None else self.reader.manifests(head)
+        return [manifest for manifest in found if manifest.deletes is deletes and manifest.live_files != 0]
+
+    def delete_index(self) -> DeleteIndex:
+        """The head's delete files."""
+        deletes = self.reader.live_files(self.manifests(deletes=True))
+        return DeleteIndex(deletes, self.metadata.unpartitioned_specs)
+
+    def data_files(self, paths: frozenset[str]) -> dict[str, LiveFile]:
+        """Those of the head's data files that have these paths."""
+        files = self.reader.live_files(self.manifests(deletes=False))
+        return {file.path: file for file in files if file.path in paths}
+
+    def groups(self, options: RewriteOptions, now_ms: int) -> GroupPlan:
+        """What bin-packing would rewrite."""
+        files = self.reader.live_files(self.manifests(deletes=False))
+        return plan_groups(self.metadata.state(), files, self.delete_index(), options, now_ms=now_ms)
+
+
+def observe(catalog: Catalog, name: TableName, cache: BlobCache | None = None) -> Observed:
+    """Loads the table's current metadata; manifests are read when they are asked for.
+
+    Raises UnknownTableError, CatalogUnavailableError, TableUnreadableError, StorageError.
+    """
+    location, storage = catalog.locate(name)
+    metadata = read_metadata(storage, str(name), location)
+    return Observed(name, metadata, storage, ManifestReader(storage, str(name), cache))
+
+
+def health_of(
+    observed: Observed, policy: Policy, last_run_ms: Mapping[str, int], now_ms: int, *, exact: bool = False
+) -> TableHealth:
+    """Numbers from metadata, score, and what the policy makes due. `exact`: metadata files are looked up for size."""
+    metadata = observed.metadata
+    expired = expired_snapshots(
+        metadata.snapshot_facts(), metadata.refs.values(), policy.expire_snapshots, metadata.properties, now_ms
+    )
+    measured = measure(
+        metadata,
+        observed.reader,
+        small_below=_small_below(policy, metadata),
+        expired=frozenset(expired.snapshot_ids),
+    )
+    if exact:
+        measured = replace(measured, metadata_bytes=_metadata_bytes(observed))
+    measured = replace(measured, due=due_actions(measured, policy, last_run_ms, now_ms))
+    return replace(measured, score=score(measured))
+
+
+def _small_below(policy: Policy, metadata: Metadata) -> int:
+    """The size under which compaction takes a file for too small; the default where the options do not fit."""
+    try:
+        options = RewriteOptions.resolve(policy.rewrite_data_files.options, metadata.properties)
+    except InputError:
+        options = RewriteOptions.resolve({}, {})
+    return options.min_file_size_bytes
+
+
+def _metadata_bytes(observed: Observed) -> int:
+    from lakehouse_maintenance.model.locations import Location
+
+    paths = [observed.metadata.location, *observed.metadata.log_locations()]
+    found = observed.storage.stat_many(Location.parse(path) for path in paths)
+    return sum(info.size for _, info in found if info is not None)

@@ -1,0 +1,321 @@
+"""The only code that commits to Iceberg tables.
+
+A commit here is one call of the catalog's public `commit_table`, which deletes nothing by itself: neither what a
+failed attempt wrote, nor old metadata after a successful one. Files of an attempt that did not become visible stay,
+named to `on_attempt` before the call.
+
+Every attempt starts from the table as it is then:
+  1. load the pointer and the metadata; if a snapshot of an earlier attempt is there, that attempt went through;
+  2. check that every group still fits (replace.py), else raise GroupsOutdated and commit nothing;
+  3. write manifests and list; check the lease; tell `on_attempt`;
+  4. commit, requiring that branch and sequence number are those of step 1.
+
+After an answer that was lost nobody knows whether the commit is visible. It cannot become visible twice: each attempt
+requires the branch to stand where it was staged from, so once one of them moves the branch, the others are void. So
+trying again from step 1 is safe, and cleaning up is not.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid as uuids
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+from pyiceberg.exceptions import (
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    NoSuchTableError,
+    UnauthorizedError,
+)
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.update import (
+    AddSnapshotUpdate,
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    SetSnapshotRefUpdate,
+    TableRequirement,
+    TableUpdate,
+    ValidatableTableRequirement,
+)
+
+from lakehouse_maintenance.iceberg.lossless import lost_paths
+from lakehouse_maintenance.iceberg.manifests import BlobCache, ManifestReader
+from lakehouse_maintenance.iceberg.metadata import MAIN, Metadata, read_metadata
+from lakehouse_maintenance.iceberg.metadata import Snapshot as SnapshotInfo
+from lakehouse_maintenance.iceberg.replace import Replacement, misfit, named
+from lakehouse_maintenance.iceberg.staging import Staged, Targets, stage
+from lakehouse_maintenance.model.deletes import DeleteIndex
+from lakehouse_maintenance.model.errors import (
+    CommitConflictError,
+    CommitUnknownError,
+    LakehouseError,
+    UnsupportedError,
+)
+from lakehouse_maintenance.model.files import LiveFile
+from lakehouse_maintenance.model.names import TableName
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+    from lakehouse_maintenance.catalogs import Catalog
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What the snapshot's summary says of us (INTERFACES: Snapshot summary of our commits)."""
+
+    run_id: str
+    action: str
+    plan: str
+
+    def properties(self) -> dict[str, str]:
+        """Summary properties."""
+        return {
+            "lakehouse-maintenance.run-id": self.run_id,
+            "lakehouse-maintenance.action": self.action,
+            "lakehouse-maintenance.plan": self.plan,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """`snapshot_id`: ours; `previous_snapshot_id`: the head it replaced, to roll back to."""
+
+    snapshot_id: int
+    previous_snapshot_id: int
+    attempts: int
+    removed_delete_files: int
+    added_files: tuple[str, ...]
+
+
+class GroupsOutdated(Exception):
+    """Some groups no longer fit the table: read and write those anew. Nothing was committed.
+
+    `reasons`: index of the group → why.
+    """
+
+    def __init__(self, reasons: dict[int, str]) -> None:
+        super().__init__("; ".join(reasons.values()))
+        self.reasons = reasons
+
+
+class AssertLastSequenceNumber(ValidatableTableRequirement):
+    """Checked by catalogs that apply updates in this process; it is never sent to a REST catalog.
+
+    A commit to another branch leaves our branch where it was and takes the sequence number we staged with.
+    """
+
+    type: Literal["assert-last-sequence-number"] = "assert-last-sequence-number"
+    last_sequence_number: int
+
+    def validate(self, base_metadata: Any) -> None:  # type: ignore[override]
+        """Raises CommitFailedException where the number moved."""
+        found = None if base_metadata is None else getattr(base_metadata, "last_sequence_number", None) or 0
+        if found != self.last_sequence_number:
+            raise CommitFailedException(f"last sequence number is {found}, not {self.last_sequence_number}")
+
+
+@dataclass
+class ReplaceCommit:
+    """One REPLACE to bring into a table: configured once, run once.
+
+    `guard`: raises LeaseLostError where we may no longer commit; called right before each commit.
+    `on_attempt`: told snapshot id and metadata files of each attempt, before the catalog is called.
+    `targets`: see staging.stage.
+    """
+
+    catalog: Catalog
+    name: TableName
+    uuid: str
+    stamp: Stamp
+    guard: Callable[[], None]
+    on_attempt: Callable[[int, tuple[str, ...]], None]
+    targets: Targets = lambda delete: None
+    cache: BlobCache | None = None
+    branch: str = MAIN
+    attempts: int = 8
+    pause: Callable[[int], None] = field(default=lambda attempt: _pause(attempt))
+
+    def run(self, groups: Sequence[Replacement]) -> Committed:
+        """Commits all groups in one snapshot.
+
+        Raises GroupsOutdated (nothing committed, redo those groups), CommitConflictError (rejected for good),
+        CommitUnknownError (may be visible; clean nothing), LeaseLostError, UnsupportedError, TableUnreadableError.
+        """
+        tried: dict[int, tuple[int, Staged]] = {}
+        unknown: Exception | None = None
+        last: Exception | None = None
+        for attempt in range(1, self.attempts + 1):
+            try:
+                table, metadata, reader = self._load()
+            except LakehouseError as error:
+                if unknown is None:
+                    raise
+                raise self._unknown(unknown, tried) from error
+            done = self._went_through(metadata, tried)
+            if done is not None:
+                return done
+            head = self._head(metadata)
+            self._refuse_outdated(metadata, head, reader, groups, unknown, tried)
+            staged = stage(table, metadata, head, reader, groups, self.targets)
+            self.guard()
+            self.on_attempt(staged.snapshot_id, staged.files)
+            tried[staged.snapshot_id] = (head.snapshot_id, staged)
+            try:
+                self._commit(table, metadata, head, staged)
+            except CommitFailedException as error:
+                last = error
+            except (ForbiddenError, UnauthorizedError, NoSuchTableError) as error:
+                raise self._rejected(error, unknown, tried) from error
+            except (ValueError, BadRequestError) as error:
+                # Raised before anything is written where our sequence number was taken through another branch; a
+                # table that stands still means that the catalog refuses this commit whatever we do.
+                if self._stands_still(metadata):
+                    raise self._rejected(error, unknown, tried) from error
+                last = error
+            except Exception as error:
+                # The request may have arrived: time-outs, dropped connections, 5xx.
+                unknown = last = error
+            else:
+                return self._committed(staged, head.snapshot_id, attempt)
+            self.pause(attempt)
+        done = self._look_again(tried)
+        if done is not None:
+            return done
+        if unknown is not None:
+            raise self._unknown(unknown, tried) from unknown
+        raise CommitConflictError(
+            f"{self.name}: other writers won {self.attempts} times in a row: {last}",
+            field=str(self.name),
+            hint="nothing was changed; try again when the table is quieter",
+        )
+
+    def _load(self) -> tuple[Table, Metadata, ManifestReader]:
+        table = self.catalog.load(self.name)
+        storage = self.catalog.storage_of(table)
+        metadata = read_metadata(storage, str(self.name), table.metadata_location)
+        if metadata.uuid != self.uuid:
+            raise CommitConflictError(
+                f"{self.name} is another table now (it was dropped and made anew)", field=str(self.name)
+            )
+        if metadata.format_version > 2:
+            raise UnsupportedError(
+                f"{self.name}: the embedded engine does not commit to format version {metadata.format_version}",
+                field=str(self.name),
+            )
+        if self.catalog.client_side_commits:
+            lost = lost_paths(metadata.raw, table.metadata.model_dump(mode="json", by_alias=True))
+            if lost:
+                raise UnsupportedError(
+                    f"{self.name}: a commit through this catalog would drop {', '.join(lost[:3])} from its metadata",
+                    field=str(self.name),
+                    hint="commit through a REST catalog, or with the engine that wrote this metadata",
+                )
+        return table, metadata, ManifestReader(storage, str(self.name), self.cache)
+
+    def _head(self, metadata: Metadata) -> SnapshotInfo:
+        head = metadata.head(self.branch)
+        if head is None:
+            raise CommitConflictError(f"{self.name}: branch {self.branch} is gone", field=str(self.name))
+        return head
+
+    def _refuse_outdated(
+        self,
+        metadata: Metadata,
+        head: SnapshotInfo,
+        reader: ManifestReader,
+        groups: Sequence[Replacement],
+        unknown: Exception | None,
+        tried: dict[int, tuple[int, Staged]],
+    ) -> None:
+        manifests = reader.manifests(head)
+        paths = named(groups)
+        live: dict[str, LiveFile] = {}
+        for file in reader.live_files(m for m in manifests if not m.deletes and m.live_files != 0):
+            if file.path in paths:
+                live[file.path] = file
+        deletes = DeleteIndex(
+            reader.live_files(m for m in manifests if m.deletes and m.live_files != 0), metadata.unpartitioned_specs
+        )
+        reasons = {index: why for index, group in enumerate(groups) if (why := misfit(group, live, deletes))}
+        if not reasons:
+            return
+        if unknown is not None:
+            # Our own lost commit may be what moved the table, expired since: only a person can tell.
+            raise self._unknown(unknown, tried)
+        raise GroupsOutdated(reasons)
+
+    def _commit(self, table: Table, metadata: Metadata, head: SnapshotInfo, staged: Staged) -> None:
+        version = metadata.format_version
+        ref = metadata.refs[self.branch]
+        requirements: tuple[TableRequirement, ...] = (
+            AssertTableUUID(uuid=uuids.UUID(metadata.uuid)),
+            AssertRefSnapshotId(ref=self.branch, snapshot_id=head.snapshot_id),
+        )
+        if self.catalog.client_side_commits:
+            requirements += (AssertLastSequenceNumber(last_sequence_number=metadata.last_sequence_number),)
+        snapshot = Snapshot(
+            snapshot_id=staged.snapshot_id,
+            parent_snapshot_id=head.snapshot_id,
+            sequence_number=staged.sequence_number if version > 1 else None,
+            timestamp_ms=max(int(time.time() * 1000), int(metadata.raw.get("last-updated-ms") or 0)),
+            manifest_list=staged.manifest_list,
+            schema_id=metadata.raw.get("current-schema-id"),
+            summary=Summary(Operation.REPLACE, **staged.summary, **self.stamp.properties()),
+        )
+        updates: tuple[TableUpdate, ...] = (
+            AddSnapshotUpdate(snapshot=snapshot),
+            # This replaces the whole ref: its retention goes along.
+            SetSnapshotRefUpdate(
+                ref_name=self.branch,
+                type="branch",
+                snapshot_id=staged.snapshot_id,
+                max_ref_age_ms=ref.max_ref_age_ms,
+                max_snapshot_age_ms=ref.max_snapshot_age_ms,
+                min_snapshots_to_keep=ref.min_snapshots_to_keep,
+            ),
+        )
+        self.catalog.pyiceberg.commit_table(table, requirements, updates)
+
+    def _stands_still(self, metadata: Metadata) -> bool:
+        _, now, _ = self._load()
+        return now.last_sequence_number == metadata.last_sequence_number and now.refs == metadata.refs
+
+    def _went_through(self, metadata: Metadata, tried: dict[int, tuple[int, Staged]]) -> Committed | None:
+        for snapshot_id, (parent, staged) in tried.items():
+            if snapshot_id in metadata.snapshots:
+                return self._committed(staged, parent, len(tried))
+        return None
+
+    def _look_again(self, tried: dict[int, tuple[int, Staged]]) -> Committed | None:
+        try:
+            return self._went_through(self._load()[1], tried)
+        except LakehouseError:
+            return None
+
+    def _committed(self, staged: Staged, parent: int, attempts: int) -> Committed:
+        return Committed(staged.snapshot_id, parent, attempts, staged.removed_delete_files, staged.added_files)
+
+    def _rejected(
+        self, error: Exception, unknown: Exception | None, tried: dict[int, tuple[int, Staged]]
+    ) -> LakehouseError:
+        if unknown is not None:
+            return self._unknown(unknown, tried)
+        return CommitConflictError(f"{self.name}: the catalog refused the commit: {error}", field=str(self.name))
+
+    def _unknown(self, error: Exception, tried: dict[int, tuple[int, Staged]]) -> CommitUnknownError:
+        ids = ", ".join(str(snapshot_id) for snapshot_id in tried)
+        return CommitUnknownError(
+            f"{self.name}: the catalog's answer to our commit was lost ({type(error).__name__}: {error}); "
+            "it may or may not be visible, and nothing was cleaned up",
+            field=str(self.name),
+            hint=f"look for run id {self.stamp.run_id} in the summary of snapshot {ids}; the next run does so first",
+        )
+
+
+def _pause(attempt: int) -> None:
+    time.sleep(random.uniform(0, min(4.0, 0.1 * 2**attempt)))

@@ -1,0 +1,219 @@
+"""A table's `metadata.json`, read by ourselves (Iceberg spec: Table Metadata).
+
+Reading raw JSON keeps what libraries drop or refuse (encryption keys, variant columns), and costs one parse.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from dataclasses import dataclass
+from typing import Any
+
+from lakehouse_maintenance.model.errors import NotFoundError, TableUnreadableError
+from lakehouse_maintenance.model.files import TableState
+from lakehouse_maintenance.model.locations import Location
+from lakehouse_maintenance.model.snapshots import RefFact, SnapshotFact
+from lakehouse_maintenance.storage import Storage
+
+MAIN = "main"
+_TYPES_WE_CANNOT_REWRITE = ("variant", "geometry", "geography", "unknown")
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One snapshot. `manifest_list` is None only in v1 tables that list manifests in place."""
+
+    snapshot_id: int
+    parent_id: int | None
+    sequence_number: int
+    timestamp_ms: int
+    manifest_list: str | None
+    schema_id: int | None
+    summary: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Metadata:
+    """What one `metadata.json` says; `raw` is the whole document, `location` the file it was read from."""
+
+    table: str
+    location: str
+    raw: dict[str, Any]
+    uuid: str
+    format_version: int
+    table_location: str
+    last_sequence_number: int
+    properties: dict[str, str]
+    snapshots: dict[int, Snapshot]
+    refs: dict[str, RefFact]
+
+    @property
+    def default_spec_id(self) -> int:
+        """Id of the partition spec that writers use now."""
+        return int(self.raw.get("default-spec-id", 0))
+
+    @property
+    def specs(self) -> dict[int, list[dict[str, Any]]]:
+        """Partition spec id → its fields, as in the document."""
+        specs = {int(spec["spec-id"]): list(spec["fields"]) for spec in self.raw.get("partition-specs") or ()}
+        if not specs and "partition-spec" in self.raw:  # v1 tables of old writers have this one alone
+            specs[self.default_spec_id] = list(self.raw["partition-spec"])
+        return specs
+
+    @property
+    def unpartitioned_specs(self) -> frozenset[int]:
+        """Ids of the specs without fields."""
+        return frozenset(spec_id for spec_id, fields in self.specs.items() if not fields)
+
+    def head(self, branch: str = MAIN) -> Snapshot | None:
+        """The branch's head; None where the branch or the table has no snapshot yet."""
+        ref = self.refs.get(branch)
+        return None if ref is None else self.snapshots.get(ref.snapshot_id)
+
+    def state(self, branch: str = MAIN) -> TableState:
+        """The facts that planning needs."""
+        head = self.head(branch)
+        return TableState(
+            table=self.table,
+            uuid=self.uuid,
+            format_version=self.format_version,
+            location=self.table_location,
+            metadata_location=self.location,
+            snapshot_id=None if head is None else head.snapshot_id,
+            sequence_number=0 if head is None else head.sequence_number,
+            properties=self.properties,
+            snapshot_times={s.snapshot_id: s.timestamp_ms for s in self.snapshots.values()},
+            default_spec_id=self.default_spec_id,
+            features=features(self.raw),
+            branch=branch,
+        )
+
+    def snapshot_facts(self) -> tuple[SnapshotFact, ...]:
+        """For retention rules."""
+        return tuple(SnapshotFact(s.snapshot_id, s.parent_id, s.timestamp_ms) for s in self.snapshots.values())
+
+    def log_locations(self) -> list[str]:
+        """Previous metadata files that this one still names, oldest first."""
+        return [str(entry["metadata-file"]) for entry in self.raw.get("metadata-log") or ()]
+
+    def statistics_paths(self) -> list[tuple[str, int | None]]:
+        """Puffin statistics files: path and size."""
+        return [(str(s["statistics-path"]), s.get("file-size-in-bytes")) for s in self.raw.get("statistics") or ()]
+
+    def partition_statistics_paths(self) -> list[tuple[str, int | None]]:
+        """Partition statistics files: path and size."""
+        found = self.raw.get("partition-statistics") or ()
+        return [(str(s["statistics-path"]), s.get("file-size-in-bytes")) for s in found]
+
+
+def read_metadata(storage: Storage, table: str, location: str) -> Metadata:
+    """Reads and checks the document. Raises TableUnreadableError naming table, file and what is wrong."""
+    try:
+        data = storage.read(Location.parse(location))
+    except NotFoundError as error:
+        raise TableUnreadableError(
+            f"{table}: its metadata file {location} does not exist",
+            field=table,
+            hint="the catalog points to a file that is gone; restore it, or register an earlier metadata file",
+        ) from error
+    try:
+        if data[:2] == b"\x1f\x8b":
+            data = gzip.decompress(data)
+        return parse_metadata(table, location, json.loads(data))
+    except TableUnreadableError:
+        raise
+    except (ValueError, KeyError, TypeError, AttributeError, EOFError, OSError, zlib.error, RecursionError) as error:
+        raise TableUnreadableError(
+            f"{table}: its metadata file {location} cannot be read: {_why(error)}",
+            field=table,
+            hint="the file is truncated or not an Iceberg metadata file",
+        ) from error
+
+
+def parse_metadata(table: str, location: str, raw: Any) -> Metadata:
+    """Metadata from the parsed document. Raises ValueError, KeyError or TypeError on what the spec does not allow."""
+    if not isinstance(raw, dict):
+        raise ValueError("not a JSON object")
+    version = raw["format-version"]
+    if version not in (1, 2, 3):
+        raise TableUnreadableError(
+            f"{table}: format version {version!r} is not known to this release (1, 2 and 3 are)", field=table
+        )
+    snapshots = {s.snapshot_id: s for s in map(_snapshot, raw.get("snapshots") or ())}
+    refs = {name: _ref(name, ref) for name, ref in (raw.get("refs") or {}).items()}
+    current = raw.get("current-snapshot-id")
+    if MAIN not in refs and current not in (None, -1):
+        refs[MAIN] = RefFact(MAIN, "branch", int(current), None, None, None)
+    for ref in refs.values():
+        if ref.snapshot_id not in snapshots:
+            raise ValueError(f"ref {ref.name!r} points to snapshot {ref.snapshot_id}, which is not in the table")
+    return Metadata(
+        table=table,
+        location=location,
+        raw=raw,
+        # v1 tables of old writers have no uuid; their location stands for it.
+        uuid=str(raw.get("table-uuid") or raw["location"]),
+        format_version=int(version),
+        table_location=str(raw["location"]),
+        last_sequence_number=int(raw.get("last-sequence-number") or 0),
+        properties={str(k): str(v) for k, v in (raw.get("properties") or {}).items()},
+        snapshots=snapshots,
+        refs=refs,
+    )
+
+
+def _snapshot(raw: dict[str, Any]) -> Snapshot:
+    return Snapshot(
+        snapshot_id=int(raw["snapshot-id"]),
+        parent_id=raw.get("parent-snapshot-id"),
+        sequence_number=int(raw.get("sequence-number") or 0),
+        timestamp_ms=int(raw["timestamp-ms"]),
+        manifest_list=raw.get("manifest-list"),
+        schema_id=raw.get("schema-id"),
+        summary={str(k): str(v) for k, v in (raw.get("summary") or {}).items()},
+    )
+
+
+def _ref(name: str, raw: dict[str, Any]) -> RefFact:
+    return RefFact(
+        name,
+        str(raw["type"]),
+        int(raw["snapshot-id"]),
+        raw.get("max-ref-age-ms"),
+        raw.get("max-snapshot-age-ms"),
+        raw.get("min-snapshots-to-keep"),
+    )
+
+
+def features(raw: dict[str, Any]) -> tuple[str, ...]:
+    """What rewriting data would lose: encryption, and column types that no reader here knows."""
+    found: set[str] = set()
+    if raw.get("encryption-keys") or "encryption.key-id" in (raw.get("properties") or {}):
+        found.add("encryption")
+    for schema in raw.get("schemas") or [raw.get("schema") or {}]:
+        found.update(_unknown_types(schema))
+    return tuple(sorted(found))
+
+
+def _unknown_types(node: Any) -> set[str]:
+    found: set[str] = set()
+    pending = [node]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, str):
+            base = item.split("(")[0].strip()
+            if base in _TYPES_WE_CANNOT_REWRITE:
+                found.add(base)
+        elif isinstance(item, dict):
+            pending.extend(item[key] for key in ("type", "element", "key", "value") if key in item)
+            pending.extend(item.get("fields") or ())
+    return found
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, KeyError):
+        return f"{error.args[0]!r} is missing"
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,164 @@
+"""The composition root: a configured lakehouse with a method for each verb of the command line.
+
+    from lakehouse_maintenance import Lakehouse
+
+    lakehouse = Lakehouse.open("lakehouse.yaml")
+    plan = lakehouse.plan()
+    result = lakehouse.apply(plan)
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import socket
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakehouse_maintenance.config import LakehouseConfig, load_config
+from lakehouse_maintenance.execution.clock import now_text
+from lakehouse_maintenance.execution.making import Target, measure_tables, plan_tables
+from lakehouse_maintenance.execution.memory import Memory
+from lakehouse_maintenance.execution.progress import Progress, Silent
+from lakehouse_maintenance.execution.running import Run, run_table
+from lakehouse_maintenance.model.errors import InputError
+from lakehouse_maintenance.model.events import Event
+from lakehouse_maintenance.model.health import TableHealth
+from lakehouse_maintenance.model.names import TableName
+from lakehouse_maintenance.model.outcomes import ApplyResult, TableOutcome
+from lakehouse_maintenance.model.plans import Plan, TablePlan
+from lakehouse_maintenance.planning.budget import within_budget
+from lakehouse_maintenance.planning.tables import Request
+from lakehouse_maintenance.selecting import Catalogs, select_tables
+from lakehouse_maintenance.state import State, open_state
+
+if TYPE_CHECKING:
+    from lakehouse_maintenance.doctor import DoctorCheck
+
+
+class Lakehouse:
+    """Catalogs, state and policies of one `lakehouse.yaml`. Opening reads the file alone; catalogs open when needed."""
+
+    def __init__(self, config: LakehouseConfig, state: State, progress: Progress | None = None) -> None:
+        self.config = config
+        self.state = state
+        self.catalogs = Catalogs(config)
+        self.progress: Progress = Silent() if progress is None else progress
+        self._memory = Memory(state)
+
+    @classmethod
+    def open(cls, path: str | Path | None = None, *, progress: Progress | None = None) -> Lakehouse:
+        """From a file, or where the command line would find it. Raises ConfigurationError."""
+        config = load_config(path)
+        return cls(config, open_state(config.state.url), progress)
+
+    def tables(self, patterns: Sequence[str] = ()) -> list[TableName]:
+        """Names that the patterns mean; all tables of the configured databases without any."""
+        return select_tables(self.config, self.catalogs, patterns)
+
+    def health(self, tables: Sequence[str] = (), *, exact: bool = False) -> list[TableHealth]:
+        """Health of each table, from metadata alone. A table that cannot be read has `error` set.
+
+        `exact`: manifests already read are not trusted but read again, and metadata files are looked up for their size.
+        """
+        return list(self.iter_health(self.tables(tables), exact=exact))
+
+    def iter_health(self, names: Iterable[TableName], *, exact: bool = False) -> Iterator[TableHealth]:
+        """As `health`, streamed, for names that are known to exist."""
+        cache = None if exact else self.state.cache
+        return measure_tables(map(self._target, names), self._memory, cache, self.progress, exact=exact)
+
+    def plan(self, tables: Sequence[str] = (), request: Request | None = None) -> Plan:
+        """What would be done and why, what is expected of it, and why the rest is left alone. Changes nothing.
+
+        Without a request: what the policies make due, whatever the budget. Raises InputError for a bad request.
+        """
+        asked = request or Request()
+        asked.check()
+        names = self.tables(tables)
+        planned = plan_tables(map(self._target, names), self._memory, self.state.cache, self.progress, asked)
+        return Plan(now_text(), tuple(planned))
+
+    def apply(self, plan: Plan, *, run_id: str | None = None) -> ApplyResult:
+        """Runs a plan; every file is checked again first, and what no longer fits is left alone."""
+        run = self._run(plan.digest, run_id)
+        targets = [self._planned_target(table) for table in plan.tables]
+        outcomes = tuple(self._run_one(run, target, table) for target, table in zip(targets, plan.tables, strict=True))
+        return ApplyResult(plan.digest, run.run_id, outcomes)
+
+    def maintain(
+        self, tables: Sequence[str] = (), request: Request | None = None, *, run_id: str | None = None
+    ) -> ApplyResult:
+        """Plans and applies: what the policies make due now within the budget, or what was asked for."""
+        return self.apply(self.due(tables, request), run_id=run_id)
+
+    def due(self, tables: Sequence[str] = (), request: Request | None = None) -> Plan:
+        """The plan that `maintain` would apply: as `plan`, within today's budget where nobody asked for actions."""
+        plan = self.plan(tables, request)
+        budget = self.config.policies.default.budget
+        if (request is not None and request.actions is not None) or budget is None or budget.bytes_per_day is None:
+            return plan
+        kept, _ = within_budget(plan.tables, budget.bytes_per_day, self._memory.spent_today())
+        return Plan(plan.created_at, kept)
+
+    def audit(self, *, last: int | None = None, table: str | None = None) -> list[Event]:
+        """Events of the journal, oldest first; `last`: only so many of the newest."""
+        return self.state.journal.events(table=None if table is None else str(TableName.parse(table)), last=last)
+
+    def doctor(self, *, write_test: bool = False) -> list[DoctorCheck]:
+        """Looks at configuration, versions, each catalog, each store and the state. Changes nothing.
+
+        `write_test`: a scratch object is written to each warehouse and removed again.
+        """
+        from lakehouse_maintenance.doctor import examine
+
+        return examine(self.config, self.catalogs, self.state, write_test=write_test)
+
+    def _target(self, name: TableName) -> Target:
+        index = self.config.policy_index
+        return Target(
+            catalog=self.catalogs[name.catalog],
+            name=name,
+            policy=self.config.policy_for(name),
+            named_by_policy=(name.catalog, *name.namespace, name.table) in index.tables,
+            default_engine=self.config.engine.use,
+        )
+
+    def _planned_target(self, table: TablePlan) -> Target:
+        name = TableName.parse(table.table)
+        if name.catalog not in self.catalogs:
+            raise InputError(
+                f"the plan is for {table.table}, and no catalog {name.catalog} is configured",
+                field="tables",
+                hint="apply a plan with the configuration that it was made with",
+            )
+        return self._target(name)
+
+    def _run(self, digest: str, run_id: str | None) -> Run:
+        return Run(
+            run_id=run_id or new_run_id(),
+            owner=f"{_user()}@{socket.gethostname()}:{os.getpid()}",
+            digest=digest,
+            state=self.state,
+            memory=self._memory,
+            cache=self.state.cache,
+            progress=self.progress,
+            memory_limit=self.config.engine.memory_limit,
+        )
+
+    def _run_one(self, run: Run, target: Target, plan: TablePlan) -> TableOutcome:
+        return run_table(run, target, plan)
+
+
+def new_run_id() -> str:
+    """A name for one run; it goes into the journal and into the snapshots that the run commits."""
+    return str(uuid.uuid4())
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return "unknown"

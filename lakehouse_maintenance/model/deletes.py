@@ -1,0 +1,99 @@
+"""Which delete files reach which data files (Iceberg spec: Scan Planning, delete file applicability). Pure."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+from lakehouse_maintenance.model.files import Content, LiveFile
+
+
+class DeleteIndex:
+    """Delete files of one snapshot, looked up by the data file they could apply to.
+
+    `unpartitioned_specs`: ids of specs without fields; equality deletes written with one apply to every partition.
+    Void-only specs count as partitioned here, as in Iceberg's own index: that errs on the side of "could apply"
+    never, since such a file and its deletes carry the same spec.
+    """
+
+    def __init__(self, deletes: Iterable[LiveFile], unpartitioned_specs: frozenset[int]) -> None:
+        self._by_path: dict[str, list[LiveFile]] = defaultdict(list)
+        self._vectors: dict[str, LiveFile] = {}
+        self._by_partition: dict[tuple[int, str], list[LiveFile]] = defaultdict(list)
+        self._equality: dict[tuple[int, str], list[LiveFile]] = defaultdict(list)
+        self._global: list[LiveFile] = []
+        for delete in deletes:
+            if delete.content is Content.EQUALITY_DELETES:
+                if delete.spec_id in unpartitioned_specs:
+                    self._global.append(delete)
+                else:
+                    self._equality[delete.partition_id].append(delete)
+            elif delete.referenced_data_file is None:
+                self._by_partition[delete.partition_id].append(delete)
+            elif delete.file_format == "PUFFIN":
+                self._vectors[delete.referenced_data_file] = delete
+            else:
+                self._by_path[delete.referenced_data_file].append(delete)
+
+    def position_deletes_for(self, data: LiveFile) -> list[LiveFile]:
+        """Deletion vector or position deletes that may hold positions of this data file.
+
+        A vector silences position delete files; those apply from their own sequence number on, inclusive.
+        """
+        vector = self._vectors.get(data.path)
+        if vector is not None:
+            return [vector]
+        found = [d for d in self._by_path.get(data.path, ()) if d.sequence_number >= data.sequence_number]
+        found += [d for d in self._by_partition.get(data.partition_id, ()) if d.sequence_number >= data.sequence_number]
+        return found
+
+    def equality_deletes_for(self, data: LiveFile) -> list[LiveFile]:
+        """Equality deletes that apply: strictly newer than the data, global or of the same partition."""
+        found = [d for d in self._global if d.sequence_number > data.sequence_number]
+        found += [d for d in self._equality.get(data.partition_id, ()) if d.sequence_number > data.sequence_number]
+        return found
+
+
+class DanglingDeletes:
+    """Finds delete files that reach no data file, from one pass over the data files.
+
+    Feed every live data file that stays to `saw`, then ask `dangling`. Memory grows with partitions and with the
+    number of data files that some delete file names, not with the number of files.
+    """
+
+    def __init__(self, deletes: Iterable[LiveFile], unpartitioned_specs: frozenset[int]) -> None:
+        self._deletes = list(deletes)
+        self._unpartitioned = unpartitioned_specs
+        self._named = {d.referenced_data_file for d in self._deletes if d.referenced_data_file is not None}
+        self._named_sequence: dict[str, int] = {}
+        self._oldest: dict[tuple[int, str], int] = {}
+        self._oldest_of_all: int | None = None
+
+    def saw(self, data: LiveFile) -> None:
+        """A data file that stays live."""
+        sequence = data.sequence_number
+        if data.path in self._named:
+            self._named_sequence[data.path] = sequence
+        oldest = self._oldest.get(data.partition_id)
+        if oldest is None or sequence < oldest:
+            self._oldest[data.partition_id] = sequence
+        if self._oldest_of_all is None or sequence < self._oldest_of_all:
+            self._oldest_of_all = sequence
+
+    def dangling(self) -> list[LiveFile]:
+        """Delete files that no data file seen needs."""
+        return [delete for delete in self._deletes if not self._needed(delete)]
+
+    def _needed(self, delete: LiveFile) -> bool:
+        if delete.content is Content.EQUALITY_DELETES:
+            oldest = (
+                self._oldest_of_all if delete.spec_id in self._unpartitioned else self._oldest.get(delete.partition_id)
+            )
+            return oldest is not None and oldest < delete.sequence_number
+        if delete.referenced_data_file is not None:
+            sequence = self._named_sequence.get(delete.referenced_data_file)
+            if sequence is None:
+                return False
+            return delete.file_format == "PUFFIN" or sequence <= delete.sequence_number
+        oldest = self._oldest.get(delete.partition_id)
+        return oldest is not None and oldest <= delete.sequence_number

@@ -1,0 +1,77 @@
+"""What became of a plan (INTERFACES: apply)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from lakehouse_maintenance.model.actions import Status
+
+
+@dataclass(frozen=True, slots=True)
+class Actual:
+    """What an action did: files and bytes that now stand in place of the inputs, rows in them, seconds of work."""
+
+    files: int = 0
+    bytes: int = 0
+    seconds: float = 0.0
+    rewritten_data_files: int = 0
+    added_data_files: int = 0
+    removed_delete_files: int = 0
+    rows: int = 0
+    groups_done: int = 0
+    groups_dropped: int = 0
+    attempts: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One verification after an action: `rows_unchanged`, `live_files_present`."""
+
+    name: str
+    passed: bool
+    detail: str
+
+
+@dataclass(frozen=True, slots=True)
+class ActionOutcome:
+    """`verified`: every check passed; None where nothing was committed. `snapshot_id`: the one we committed."""
+
+    action: str
+    status: Status
+    expected: dict[str, Any]
+    actual: Actual
+    snapshot_id: int | None = None
+    previous_snapshot_id: int | None = None
+    verified: bool | None = None
+    checks: tuple[Check, ...] = ()
+    error: str | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TableOutcome:
+    """What became of one table of a plan."""
+
+    table: str
+    status: Status
+    reason: str
+    actions: tuple[ActionOutcome, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ApplyResult:
+    """What became of a plan, table by table."""
+
+    digest: str
+    run_id: str
+    tables: tuple[TableOutcome, ...] = field(default=())
+
+    @property
+    def ok(self) -> bool:
+        """False where anything failed, is blocked or unknown (exit code 1)."""
+        return all(table.status in (Status.DONE, Status.SKIPPED) for table in self.tables)
+
+    def as_json(self) -> dict[str, Any]:
+        """The result of `apply` and `maintain`."""
+        return asdict(self)

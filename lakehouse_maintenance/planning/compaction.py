@@ -1,0 +1,347 @@
+"""Which data files are rewritten together (IM-01, IM-25, IM-26). Pure.
+
+Files are chosen and grouped by the rules of Iceberg's bin-pack planner (`rewrite_data_files` in its Spark procedures),
+with these differences, each of which only ever rewrites less:
+
+- A group has to leave fewer files, or fewer deletes to apply. Fewer files means: also if the written files come out
+  `MARGIN` larger than estimated, so that what one rewrite leaves is never rewritten again for an estimate's error.
+- Files of an older partition spec are rewritten under their own spec: under the table's current one they would
+  scatter over its partitions, and an evolved table could end with more files than before.
+- A file above the maximum size is split only within a group that leaves fewer files all the same; splitting alone
+  never does. Where it would spoil its group's gain, the group goes without it.
+- Groups are packed from files in the order of sequence number and path, files above the maximum last: the same files
+  give the same groups, whatever order manifests list them in.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+from lakehouse_maintenance.model.deletes import DeleteIndex
+from lakehouse_maintenance.model.files import LiveFile, TableState
+from lakehouse_maintenance.model.plans import FileGroup, PlannedFile
+from lakehouse_maintenance.planning.rewrite_options import RewriteOptions, unsupported_options
+
+__all__ = [
+    "GroupPlan",
+    "LeftAlone",
+    "RewriteOptions",
+    "expected_bytes",
+    "output_files",
+    "plan_groups",
+    "recheck",
+    "unsupported_options",
+]
+
+MARGIN = (9, 8)
+"""Estimated sizes are taken times 9/8 where a gain has to be sure: written files may be a tenth smaller or larger."""
+
+NOT_PARQUET = "not Parquet: the embedded engine rewrites Parquet files only"
+EQUALITY_DELETES = "equality deletes apply to them, which this release does not apply"
+UNSETTLED = "in partitions written to within the settle time"
+FEW_DELETES = "have deletes, below delete-file-threshold and delete-ratio-threshold"
+TOO_FEW = "too few and too small together: fewer than min-input-files, and not more than one file of the target size"
+NO_GAIN = "rewriting would leave neither fewer files nor fewer deletes to apply"
+OVERSIZED = "larger than max-file-size-bytes: splitting would leave more files"
+
+
+@dataclass(frozen=True, slots=True)
+class LeftAlone:
+    """Files that are not as they should be, or that deletes apply to, and are not rewritten. `bytes`: their size."""
+
+    reason: str
+    files: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """What one look at a table's files gives. `fewer_deletes`: delete files that reach rewritten files alone."""
+
+    groups: tuple[FileGroup, ...] = ()
+    left_alone: tuple[LeftAlone, ...] = ()
+    fewer_deletes: int = 0
+
+    @property
+    def input_files(self) -> int:
+        """Data files to rewrite."""
+        return sum(len(group.files) for group in self.groups)
+
+    @property
+    def input_bytes(self) -> int:
+        """Their bytes."""
+        return sum(group.bytes for group in self.groups)
+
+    @property
+    def expected_files(self) -> int:
+        """Data files that should stand in their place."""
+        return sum(group.expected_files for group in self.groups)
+
+    @property
+    def expected_bytes(self) -> int:
+        """Bytes of those: the input's less the share of its rows that is known to be deleted."""
+        return sum(expected_bytes(group.files) for group in self.groups)
+
+    @property
+    def fewer_files(self) -> int:
+        """Data files a reader no longer opens."""
+        return self.input_files - self.expected_files
+
+
+@dataclass(slots=True)
+class _Tally:
+    left: dict[str, list[int]] = field(default_factory=dict)
+
+    def add(self, reason: str, files: Iterable[PlannedFile]) -> None:
+        count = self.left.setdefault(reason, [0, 0])
+        for file in files:
+            count[0] += 1
+            count[1] += file.size
+
+    def result(self) -> tuple[LeftAlone, ...]:
+        return tuple(LeftAlone(reason, files, size) for reason, (files, size) in sorted(self.left.items()) if files)
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    live: LiveFile
+    planned: PlannedFile
+
+
+def plan_groups(
+    state: TableState, data: Iterable[LiveFile], deletes: DeleteIndex, options: RewriteOptions, *, now_ms: int
+) -> GroupPlan:
+    """Groups of one table's data files, from one pass over `data`; memory grows with candidates, not with files.
+
+    `data`: the live data files of the state's snapshot, `deletes` the delete files of the same. `now_ms`:
+    milliseconds since 1970, for `settle_ms` alone.
+    """
+    tally = _Tally()
+    reached: Counter[tuple[str, int | None]] = Counter()
+    partitions: dict[tuple[int, str], list[_Candidate]] = {}
+    hot: set[tuple[int, str]] = set()
+    settled_before = now_ms - options.settle_ms if options.settle_ms else None
+    for live in data:
+        applying = _position_deletes(live, deletes, state)
+        reached.update(delete.identity for delete in applying)
+        planned = _planned(live, applying)
+        if settled_before is not None and _written_after(settled_before, (live, *applying), state):
+            hot.add(live.partition_id)
+        if not _is_candidate(planned, options):
+            if planned.deletes:
+                tally.add(FEW_DELETES, (planned,))
+            continue
+        obstacle = _obstacle(live, deletes)
+        if obstacle is not None:
+            tally.add(obstacle, (planned,))
+            continue
+        partitions.setdefault(live.partition_id, []).append(_Candidate(live, planned))
+
+    groups: list[FileGroup] = []
+    for partition_id in sorted(partitions):
+        candidates = partitions[partition_id]
+        if partition_id in hot:
+            tally.add(UNSETTLED, (candidate.planned for candidate in candidates))
+            continue
+        for packed in _pack(candidates, options):
+            group = _choose(partition_id, [candidate.planned for candidate in packed], options, tally)
+            if group is None:
+                continue
+            groups.append(group)
+            chosen = {file.path for file in group.files}
+            for candidate in packed:
+                if candidate.live.path in chosen:
+                    reached.subtract(d.identity for d in _position_deletes(candidate.live, deletes, state))
+    unneeded = sum(1 for left in reached.values() if left == 0)
+    return GroupPlan(tuple(groups), tally.result(), unneeded)
+
+
+def recheck(
+    group: FileGroup,
+    current: Mapping[str, LiveFile],
+    deletes: DeleteIndex,
+    state: TableState,
+    options: RewriteOptions,
+) -> FileGroup | None:
+    """The group of a reviewed plan with fresh facts, or None where nothing of it is worth rewriting any more.
+
+    `current`: live data files by path, at least those of the group. Files that are gone, changed, or no candidates
+    any more are dropped; none is added. What is left has to make the gain that planning asks for. `settle_ms` is not
+    asked again: these very files were old enough when they were planned, and an append beside them does not conflict.
+    """
+    kept = []
+    for seen in group.files:
+        live = current.get(seen.path)
+        if live is None or (live.size, live.records) != (seen.size, seen.records):
+            continue
+        if live.partition_id != (group.spec_id, group.partition) or _obstacle(live, deletes) is not None:
+            continue
+        planned = _planned(live, _position_deletes(live, deletes, state))
+        if _is_candidate(planned, options):
+            kept.append(planned)
+    return _choose((group.spec_id, group.partition), kept, options, _Tally())
+
+
+def output_files(size: int, options: RewriteOptions) -> int:
+    """How many files `size` bytes should become, by Iceberg's rule: none is left over that is too small.
+
+    A remainder above the minimum size is a file of its own. A smaller one is spread over the others, unless that
+    would make them 10 % larger than the target, or more than half-way from the target to the maximum.
+    """
+    target = options.target_file_size_bytes
+    if size < target:
+        return 1
+    whole, remainder = divmod(size, target)
+    if remainder == 0:
+        return whole
+    if remainder > options.min_file_size_bytes:
+        return whole + 1
+    half_way = target + (options.max_file_size_bytes - target) // 2
+    spread = size // whole
+    return whole if spread * 10 < target * 11 and spread < half_way else whole + 1
+
+
+def expected_bytes(files: Iterable[PlannedFile]) -> int:
+    """Bytes the files should take when rewritten: of each its size, less the share of its rows known to be deleted."""
+    return sum(file.size * (file.records - file.deleted_rows) // max(file.records, 1) for file in files)
+
+
+def _position_deletes(data: LiveFile, deletes: DeleteIndex, state: TableState) -> list[LiveFile]:
+    """Position deletes and vectors a reader of the file has to look at.
+
+    A rewritten file keeps the sequence number its rewrite started from, and so by numbers alone seems reached by
+    deletes of that very commit, although none of them can know its path. They would be counted as deletes to apply
+    after every rewrite. Where both snapshots are known, the file being added later than the delete tells.
+    """
+    found = deletes.position_deletes_for(data)
+    added = state.snapshot_times.get(data.snapshot_id)
+    if added is None:
+        return found
+    return [
+        delete
+        for delete in found
+        if delete.referenced_data_file is not None or state.snapshot_times.get(delete.snapshot_id, added) >= added
+    ]
+
+
+def _planned(data: LiveFile, applying: list[LiveFile]) -> PlannedFile:
+    # A delete file for a whole partition does not tell how many of its rows are of this data file.
+    known = sum(delete.records for delete in applying if delete.referenced_data_file is not None)
+    return PlannedFile(data.path, data.size, data.records, len(applying), min(known, data.records))
+
+
+def _written_after(time_ms: int, files: Iterable[LiveFile], state: TableState) -> bool:
+    # A snapshot that is not there any more was expired: it is old.
+    return any(state.snapshot_times.get(file.snapshot_id, time_ms) > time_ms for file in files)
+
+
+def _obstacle(data: LiveFile, deletes: DeleteIndex) -> str | None:
+    if data.file_format.upper() != "PARQUET":
+        return NOT_PARQUET
+    if deletes.equality_deletes_for(data):
+        return EQUALITY_DELETES
+    return None
+
+
+def _is_small(file: PlannedFile, options: RewriteOptions) -> bool:
+    return file.size < options.min_file_size_bytes
+
+
+def _is_large(file: PlannedFile, options: RewriteOptions) -> bool:
+    return file.size > options.max_file_size_bytes
+
+
+def _has_many_deletes(file: PlannedFile, options: RewriteOptions) -> bool:
+    if not file.deletes:
+        return False
+    if file.deletes >= options.delete_file_threshold:
+        return True
+    return file.records > 0 and file.deleted_rows / file.records >= options.delete_ratio_threshold
+
+
+def _is_candidate(file: PlannedFile, options: RewriteOptions) -> bool:
+    return (
+        options.rewrite_all or _is_small(file, options) or _is_large(file, options) or _has_many_deletes(file, options)
+    )
+
+
+def _only_large(file: PlannedFile, options: RewriteOptions) -> bool:
+    return _is_large(file, options) and not _has_many_deletes(file, options)
+
+
+def _pack(candidates: list[_Candidate], options: RewriteOptions) -> Iterator[list[_Candidate]]:
+    """Groups of at most `max-file-group-size-bytes`, filled one after the other; a larger file stands alone."""
+    in_order = sorted(
+        candidates, key=lambda c: (_only_large(c.planned, options), c.live.sequence_number, c.planned.path)
+    )
+    group: list[_Candidate] = []
+    size = 0
+    for candidate in in_order:
+        if group and size + candidate.planned.size > options.max_file_group_size_bytes:
+            yield group
+            group, size = [], 0
+        group.append(candidate)
+        size += candidate.planned.size
+    if group:
+        yield group
+
+
+def _choose(
+    partition_id: tuple[int, str], files: list[PlannedFile], options: RewriteOptions, tally: _Tally
+) -> FileGroup | None:
+    """The files as a group, without those too large where these spoil the gain; None where no gain is left."""
+    large = [file for file in files if _only_large(file, options)]
+    if not large:
+        return _worthwhile(partition_id, files, options, tally)
+    if _is_enough(files, options) and _leaves_fewer_files(files, options):
+        return _group(partition_id, files, options)
+    tally.add(OVERSIZED, large)
+    return _worthwhile(partition_id, [file for file in files if not _only_large(file, options)], options, tally)
+
+
+def _worthwhile(
+    partition_id: tuple[int, str], files: list[PlannedFile], options: RewriteOptions, tally: _Tally
+) -> FileGroup | None:
+    if not _is_enough(files, options):
+        tally.add(TOO_FEW, files)
+        return None
+    if not _leaves_fewer_files(files, options) and not any(file.deletes for file in files):
+        tally.add(NO_GAIN, files)
+        return None
+    return _group(partition_id, files, options)
+
+
+def _is_enough(files: list[PlannedFile], options: RewriteOptions) -> bool:
+    if not files:
+        return False
+    if options.rewrite_all:
+        return True
+    size = sum(file.size for file in files)
+    if len(files) > 1 and (len(files) >= options.min_input_files or size > options.target_file_size_bytes):
+        return True
+    return size > options.max_file_size_bytes or any(_has_many_deletes(file, options) for file in files)
+
+
+def _leaves_fewer_files(files: list[PlannedFile], options: RewriteOptions) -> bool:
+    more, fewer = MARGIN
+    return output_files(expected_bytes(files) * more // fewer, options) < len(files)
+
+
+def _group(partition_id: tuple[int, str], files: list[PlannedFile], options: RewriteOptions) -> FileGroup:
+    # Where deletes are the gain, a rewrite still never turns files into more files.
+    expected = min(output_files(expected_bytes(files), options), len(files))
+    return FileGroup(partition_id[0], partition_id[1], tuple(files), expected, _why(files, options))
+
+
+def _why(files: list[PlannedFile], options: RewriteOptions) -> str:
+    kinds = (
+        ("below min-file-size-bytes", sum(_is_small(file, options) for file in files)),
+        ("above max-file-size-bytes", sum(_is_large(file, options) for file in files)),
+        ("with many deletes", sum(_has_many_deletes(file, options) for file in files)),
+    )
+    told = [f"{count} {kind}" for kind, count in kinds if count]
+    if options.rewrite_all:
+        told.append("rewrite-all")
+    return f"{len(files)} files: " + ", ".join(told)

@@ -1,0 +1,182 @@
+"""The options of `rewrite_data_files`, by Iceberg's own names (Iceberg: Spark procedures, `rewrite_data_files`)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from lakehouse_maintenance.config.options import REWRITE_OPTIONS
+from lakehouse_maintenance.model.errors import InputError
+from lakehouse_maintenance.model.intervals import GB, MB, parse_size
+from lakehouse_maintenance.model.nearest import suggestion
+
+TARGET = "target-file-size-bytes"
+MIN_SIZE = "min-file-size-bytes"
+MAX_SIZE = "max-file-size-bytes"
+MIN_INPUT = "min-input-files"
+GROUP_SIZE = "max-file-group-size-bytes"
+REWRITE_ALL = "rewrite-all"
+DELETE_FILES = "delete-file-threshold"
+DELETE_RATIO = "delete-ratio-threshold"
+SETTLE = "settle-ms"
+
+TARGET_PROPERTY = "write.target-file-size-bytes"
+DEFAULT_TARGET = 512 * MB
+DEFAULT_GROUP_SIZE = 100 * GB
+NEVER = (1 << 31) - 1
+"""`delete-file-threshold` where it is not set: no number of delete files alone makes a file a candidate."""
+
+HONOURED = frozenset({TARGET, MIN_SIZE, MAX_SIZE, MIN_INPUT, GROUP_SIZE, REWRITE_ALL, DELETE_FILES, DELETE_RATIO})
+
+# Iceberg's options whose one accepted value is what is done anyway.
+_DONE_ANYWAY = {
+    "max-concurrent-file-group-rewrites": "1",
+    "partial-progress.enabled": "false",
+    "remove-dangling-deletes": "true",
+    "rewrite-job-order": "none",
+    "use-starting-sequence-number": "true",
+}
+# They say how partial progress goes, and mean nothing while it is off.
+_OF_PARTIAL_PROGRESS = frozenset({"partial-progress.max-commits"})
+
+
+@dataclass(frozen=True, slots=True)
+class RewriteOptions:
+    """The settings in force for one table. Sizes in bytes; `settle_ms` in milliseconds, 0 where nothing has to settle.
+
+    Files below the minimum, above the maximum, or with too many deletes are candidates; a group is rewritten when it
+    has enough of them or enough content.
+    """
+
+    target_file_size_bytes: int
+    min_file_size_bytes: int
+    max_file_size_bytes: int
+    min_input_files: int = 5
+    max_file_group_size_bytes: int = DEFAULT_GROUP_SIZE
+    rewrite_all: bool = False
+    delete_file_threshold: int = NEVER
+    delete_ratio_threshold: float = 0.3
+    settle_ms: int = 0
+
+    @classmethod
+    def resolve(
+        cls, options: Mapping[str, str], properties: Mapping[str, str], *, settle: timedelta = timedelta(0)
+    ) -> RewriteOptions:
+        """Option over the table's `write.target-file-size-bytes` over 512 MB; minimum 75 % and maximum 180 % of it.
+
+        Options of Iceberg that cannot be honoured are let through here and told by `unsupported_options`. Raises
+        InputError whose `field` is the option (or property) that is unknown, unreadable, or does not fit the others.
+        """
+        for name in options:
+            if name not in REWRITE_OPTIONS:
+                raise InputError(
+                    f"{name!r} is not an option of rewrite_data_files",
+                    field=name,
+                    hint=suggestion(name, REWRITE_OPTIONS),
+                )
+        target = _size(options, TARGET, 0) if TARGET in options else _size(properties, TARGET_PROPERTY, DEFAULT_TARGET)
+        # In whole numbers, rounded down as a Java long would be.
+        minimum = _size(options, MIN_SIZE, target * 3 // 4)
+        maximum = _size(options, MAX_SIZE, target * 9 // 5)
+        if target <= 0:
+            where = TARGET if TARGET in options else TARGET_PROPERTY
+            raise InputError(f"{where} is {target}", field=where, hint="write a size above 0")
+        if minimum >= target:
+            raise InputError(
+                f"{MIN_SIZE} ({minimum}) is not below the target ({target}): all that is written would be too small",
+                field=MIN_SIZE,
+                hint=f"set it below {TARGET}, or leave it out for 75 % of the target",
+            )
+        if maximum <= target:
+            raise InputError(
+                f"{MAX_SIZE} ({maximum}) is not above the target ({target}): all that is written would be too large",
+                field=MAX_SIZE,
+                hint=f"set it above {TARGET}, or leave it out for 180 % of the target",
+            )
+        group_size = _size(options, GROUP_SIZE, DEFAULT_GROUP_SIZE)
+        if group_size <= 0:
+            raise InputError(f"{GROUP_SIZE} is {group_size}", field=GROUP_SIZE, hint="write a size above 0")
+        return cls(
+            target_file_size_bytes=target,
+            min_file_size_bytes=minimum,
+            max_file_size_bytes=maximum,
+            min_input_files=_count(options, MIN_INPUT, 5, at_least=1),
+            max_file_group_size_bytes=group_size,
+            rewrite_all=_flag(options, REWRITE_ALL),
+            delete_file_threshold=_count(options, DELETE_FILES, NEVER, at_least=0),
+            delete_ratio_threshold=_ratio(options, DELETE_RATIO, 0.3),
+            settle_ms=settle // timedelta(milliseconds=1),
+        )
+
+    def as_text(self) -> dict[str, str]:
+        """For a plan and its digest: every setting by Iceberg's option name, sizes in bytes. `from_text` is inverse."""
+        return {
+            TARGET: str(self.target_file_size_bytes),
+            MIN_SIZE: str(self.min_file_size_bytes),
+            MAX_SIZE: str(self.max_file_size_bytes),
+            MIN_INPUT: str(self.min_input_files),
+            GROUP_SIZE: str(self.max_file_group_size_bytes),
+            REWRITE_ALL: "true" if self.rewrite_all else "false",
+            DELETE_FILES: str(self.delete_file_threshold),
+            DELETE_RATIO: repr(self.delete_ratio_threshold),
+            SETTLE: str(self.settle_ms),
+        }
+
+    @classmethod
+    def from_text(cls, text: Mapping[str, str]) -> RewriteOptions:
+        """Inverse of `as_text`. Raises InputError where a setting is missing or unreadable."""
+        missing = [name for name in (*sorted(HONOURED), SETTLE) if name not in text]
+        if missing:
+            raise InputError(f"the plan's options lack {missing[0]!r}", field=missing[0], hint="make the plan anew")
+        settle = timedelta(milliseconds=_count(text, SETTLE, 0, at_least=0))
+        return cls.resolve({name: text[name] for name in HONOURED}, {}, settle=settle)
+
+
+def unsupported_options(options: Mapping[str, str]) -> list[str]:
+    """`name=value` of each option that cannot be honoured yet, in order of name; `resolve` refuses unknown names.
+
+    An option set to what is done anyway is fine.
+    """
+    found = []
+    for name, value in sorted(options.items()):
+        if name in HONOURED or name in _OF_PARTIAL_PROGRESS:
+            continue
+        accepted = _DONE_ANYWAY.get(name)
+        if accepted is None or value.strip().lower() != accepted:
+            found.append(f"{name}={value}")
+    return found
+
+
+def _size(values: Mapping[str, str], name: str, default: int) -> int:
+    return parse_size(values[name], field=name) if name in values else default
+
+
+def _count(values: Mapping[str, str], name: str, default: int, *, at_least: int) -> int:
+    if name not in values:
+        return default
+    text = values[name].strip()
+    if not (text.isascii() and text.isdigit()) or int(text) < at_least:
+        raise InputError(f"{name} is {text!r}", field=name, hint=f"write a whole number, {at_least} or more")
+    return int(text)
+
+
+def _ratio(values: Mapping[str, str], name: str, default: float) -> float:
+    if name not in values:
+        return default
+    text = values[name].strip()
+    try:
+        ratio = float(text)
+    except ValueError:
+        ratio = -1.0
+    # "nan" is in no range either.
+    if not 0 < ratio <= 1:
+        raise InputError(f"{name} is {text!r}", field=name, hint="write a number above 0, 1 at most")
+    return ratio
+
+
+def _flag(values: Mapping[str, str], name: str) -> bool:
+    text = values.get(name, "false").strip().lower()
+    if text not in ("true", "false"):
+        raise InputError(f"{name} is {text!r}", field=name, hint="write true or false")
+    return text == "true"

@@ -1,0 +1,224 @@
+"""One table's plan: what its policy makes due or somebody asked for, and why the rest is left alone. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from lakehouse_maintenance.config.options import check_rewrite_options
+from lakehouse_maintenance.model.actions import Action, Control, Engine
+from lakehouse_maintenance.model.errors import InputError
+from lakehouse_maintenance.model.files import TableState
+from lakehouse_maintenance.model.health import TableHealth
+from lakehouse_maintenance.model.intervals import format_size
+from lakehouse_maintenance.model.plans import Expected, Inputs, PlannedAction, Skip, TablePlan
+from lakehouse_maintenance.planning.blocks import block
+from lakehouse_maintenance.planning.compaction import GroupPlan
+from lakehouse_maintenance.planning.rewrite_options import TARGET, RewriteOptions, unsupported_options
+from lakehouse_maintenance.planning.triggers import POLICY_ACTIONS, cooling, crossed, nearest_miss, triggers_of
+
+if TYPE_CHECKING:
+    from lakehouse_maintenance.config.policies import MinGain, Policy
+
+DEFAULT_BYTES_PER_SECOND = 60_000_000.0
+REQUESTED = "requested"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What somebody asked for, beyond the policies; the empty request plans what is due.
+
+    `actions`: those, due or not. `options`: over the policy's, by Iceberg's names. `engine`: `auto`, `embedded`,
+    `spark`, or None for the policy's. `where`, `strategy`, `sort_order`: as on the command line, None where not given.
+    """
+
+    actions: tuple[Action, ...] | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    engine: str | None = None
+    where: str | None = None
+    strategy: str | None = None
+    sort_order: str | None = None
+
+    def check(self) -> None:
+        """Raises InputError for options that are unknown, unreadable or contradict each other on every table."""
+        check_rewrite_options(self.options, field="option")
+        if TARGET in self.options:
+            RewriteOptions.resolve(self.options, {})
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """Input bytes a second that a rewrite is expected to manage; `basis`: `default`, or where the number is from."""
+
+    bytes_per_second: float = DEFAULT_BYTES_PER_SECOND
+    basis: str = "default"
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """All that is known of a table before its files are looked at.
+
+    `last_run_ms`: action → when it last ran here. `named_by_policy`: a policy of its own names this very table.
+    `default_engine`: what `engine.use` says, for policies that say `auto`.
+    """
+
+    state: TableState
+    health: TableHealth
+    policy: Policy
+    now_ms: int
+    last_run_ms: Mapping[str, int] = field(default_factory=dict)
+    named_by_policy: bool = False
+    default_engine: str = "auto"
+
+
+def plan_table(
+    subject: Subject,
+    groups: Callable[[RewriteOptions], GroupPlan],
+    *,
+    request: Request | None = None,
+    throughput: Throughput | None = None,
+) -> TablePlan:
+    """Planned actions, and every considered one that is not planned with its reason.
+
+    `groups` reads the table's manifests (`plan_groups`): it is called once at most, and only when everything else
+    speaks for a rewrite. A request goes past trigger, cooldown and minimum gain; nothing goes past a block, what is
+    unsupported, and a plan that gains nothing. Options that do not fit this table are the plan's `error`: check the
+    request beforehand (`Request.check`).
+    """
+    asked = request or Request()
+    state = subject.state
+    considered = POLICY_ACTIONS if asked.actions is None else tuple(dict.fromkeys(asked.actions))
+    if subject.health.error is not None:
+        return TablePlan(state.table, state.uuid, state.snapshot_id, error=subject.health.error)
+    blocked = block(state, now_ms=subject.now_ms, named_by_policy=subject.named_by_policy)
+    if blocked is not None:
+        skipped = tuple(Skip(action, blocked) for action in considered)
+        return TablePlan(state.table, state.uuid, state.snapshot_id, skipped=skipped)
+
+    actions: list[PlannedAction] = []
+    skips: list[Skip] = []
+    error: str | None = None
+    for action in considered:
+        if action != Action.REWRITE_DATA_FILES:
+            skips.append(Skip(action, _not_available(action, subject, asked)))
+            continue
+        try:
+            planned = _rewrite(subject, groups, asked, throughput or Throughput())
+        except InputError as wrong:
+            error = f"{action}: {wrong.message} ({wrong.hint})" if wrong.hint else f"{action}: {wrong.message}"
+            continue
+        if isinstance(planned, PlannedAction):
+            actions.append(planned)
+        else:
+            skips.append(Skip(action, planned))
+    return TablePlan(state.table, state.uuid, state.snapshot_id, tuple(actions), tuple(skips), error)
+
+
+def _not_available(action: str, subject: Subject, asked: Request) -> str:
+    missing = f"{action} is not available in this release"
+    if asked.actions is not None:
+        return missing
+    triggers = triggers_of(action, subject.policy)
+    due = crossed(triggers, subject.health)
+    return f"{missing}; it is due: {due}" if due else f"not due: {nearest_miss(triggers, subject.health)}"
+
+
+def _rewrite(
+    subject: Subject, groups: Callable[[RewriteOptions], GroupPlan], asked: Request, throughput: Throughput
+) -> PlannedAction | str:
+    """The planned rewrite of data files, or why there is none."""
+    policy = subject.policy.rewrite_data_files
+    is_request = asked.actions is not None
+    given = {**policy.options, **asked.options}
+    options = RewriteOptions.resolve(given, subject.state.properties, settle=policy.settle)
+    obstacle = _unsupported(subject, asked, given)
+    if obstacle is not None:
+        return f"unsupported: {obstacle}"
+    if subject.state.snapshot_id is None or subject.health.data_files == 0:
+        return "nothing to do: the table is empty"
+    reason = REQUESTED
+    if not is_request:
+        due = crossed(policy.trigger, subject.health)
+        if due is None:
+            return f"not due: {nearest_miss(policy.trigger, subject.health)}"
+        reason = due
+        waits = cooling(Action.REWRITE_DATA_FILES, subject.policy, subject.last_run_ms, subject.now_ms)
+        if waits is not None:
+            return f"cooldown: {waits}; due: {reason}"
+    plan = groups(options)
+    if not plan.groups:
+        return f"nothing to gain: {_left_alone(plan)}{_dangling(subject.health)}"
+    if not is_request and not _gains(plan, policy.min_gain):
+        return f"gain below min_gain: {_gain(plan)}; min_gain is {policy.min_gain}"
+    return PlannedAction(
+        action=Action.REWRITE_DATA_FILES,
+        engine=Engine.EMBEDDED,
+        control=Control.EXACT,
+        reason=reason,
+        inputs=Inputs(plan.input_files, plan.input_bytes),
+        expected=Expected(
+            files=plan.expected_files,
+            bytes=plan.expected_bytes,
+            seconds=round(plan.input_bytes / throughput.bytes_per_second, 3),
+            fewer_files=plan.fewer_files,
+            fewer_deletes=plan.fewer_deletes,
+            bytes_per_second=throughput.bytes_per_second,
+            basis=throughput.basis,
+        ),
+        options=options.as_text(),
+        groups=plan.groups,
+    )
+
+
+def _unsupported(subject: Subject, asked: Request, options: Mapping[str, str]) -> str | None:
+    """What this release cannot do safely, and who can; None where nothing stands against the rewrite."""
+    state = subject.state
+    if state.format_version >= 3:
+        return (
+            f"the table has format version {state.format_version} (v3), whose row lineage the embedded engine "
+            "cannot keep yet; Spark's rewrite_data_files keeps it"
+        )
+    if state.features:
+        return f"the embedded engine cannot keep: {', '.join(state.features)}"
+    engine = asked.engine or "auto"
+    for choice in (subject.policy.engine, subject.default_engine):
+        engine = choice if engine == "auto" else engine
+    if engine == "spark":
+        return "the spark engine is not part of this release"
+    strategy = asked.strategy or subject.policy.rewrite_data_files.strategy
+    if strategy != "binpack":
+        return f"strategy {strategy} is not part of this release; binpack is"
+    if asked.sort_order is not None:
+        return "a sort order is not part of this release; binpack keeps rows in the order of their files"
+    if asked.where is not None:
+        return "where is not part of this release"
+    refused = unsupported_options(options)
+    if refused:
+        return f"this release cannot honour {', '.join(refused)}"
+    return None
+
+
+def _gains(plan: GroupPlan, least: MinGain) -> bool:
+    """`files`: data and delete files a reader no longer opens. `bytes`: data brought into well-sized files."""
+    if least.files is not None and plan.fewer_files + plan.fewer_deletes < least.files:
+        return False
+    return least.bytes is None or plan.input_bytes >= least.bytes
+
+
+def _gain(plan: GroupPlan) -> str:
+    return (
+        f"{plan.fewer_files} fewer data files and {plan.fewer_deletes} fewer delete files, "
+        f"by rewriting {plan.input_files} files ({format_size(plan.input_bytes)})"
+    )
+
+
+def _left_alone(plan: GroupPlan) -> str:
+    if not plan.left_alone:
+        return "every file is well-sized, and none has too many deletes"
+    return "; ".join(f"{left.files} files {left.reason}" for left in plan.left_alone)
+
+
+def _dangling(health: TableHealth) -> str:
+    count = health.dangling_delete_files
+    return f"; {count} delete files that reach no data file go with the next rewrite" if count else ""

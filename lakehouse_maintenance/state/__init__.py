@@ -1,0 +1,21 @@
+"""What we remember between runs: journal, leases, values, a disposable cache. Kept in a folder."""
+
+from __future__ import annotations
+
+from lakehouse_maintenance.state.cache import ManifestCache, SqliteBlobCache
+from lakehouse_maintenance.state.journal import Journal
+from lakehouse_maintenance.state.leases import Lease, LeaseInfo, Leases
+from lakehouse_maintenance.state.opening import State, open_state
+from lakehouse_maintenance.state.store import KeyValueStore
+
+__all__ = [
+    "Journal",
+    "KeyValueStore",
+    "Lease",
+    "LeaseInfo",
+    "Leases",
+    "ManifestCache",
+    "SqliteBlobCache",
+    "State",
+    "open_state",
+]

@@ -1,0 +1,122 @@
+"""Files of this machine, through the operating system: names stay exactly what the folder says."""
+
+# pathlib normalises what it is given, and names have to stay exact.
+# ruff: noqa: PTH108, PTH116, PTH118, PTH123
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from datetime import UTC, datetime
+
+from lakehouse_maintenance.model.errors import InputError, ListingIncompleteError, NotFoundError, StorageError
+from lakehouse_maintenance.model.locations import Location
+from lakehouse_maintenance.storage.base import ObjectInfo
+from lakehouse_maintenance.storage.scratch import CONTENT, require_scratch
+
+
+class LocalStore:
+    """Regular files, and symbolic links to regular files; a link to a folder is neither followed nor listed."""
+
+    def list(self, prefix: Location, batch_size: int) -> Iterator[list[ObjectInfo]]:
+        """An absent folder is empty, as in object stores; one that cannot be read fails the whole listing.
+
+        Memory: one batch and the folders still to visit. Order is the operating system's.
+        """
+        base = _path(prefix)
+        folders = [""]
+        batch: list[ObjectInfo] = []
+        while folders:
+            folder = folders.pop()
+            try:
+                with os.scandir(os.path.join(base, folder)) as entries:
+                    for entry in entries:
+                        relative = folder + entry.name
+                        if entry.is_dir(follow_symlinks=False):
+                            folders.append(relative + "/")
+                            continue
+                        found = _entry(entry, prefix.with_key(prefix.folder_key + relative))
+                        if found is not None:
+                            batch.append(found)
+                            if len(batch) >= batch_size:
+                                yield batch
+                                batch = []
+            except (FileNotFoundError, NotADirectoryError):
+                # Nothing was ever there, or another process removed the folder since its parent was read: in both
+                # cases no object lies in it now.
+                continue
+            except OSError as error:
+                raise ListingIncompleteError(
+                    f"cannot list {prefix.text}: {error.strerror or error} at {os.path.join(base, folder)}",
+                    hint="the folder must be readable; nothing was concluded from the part that was",
+                ) from error
+        if batch:
+            yield batch
+
+    def stat(self, location: Location) -> ObjectInfo | None:
+        try:
+            found = os.stat(_path(location))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except (OSError, ValueError) as error:
+            raise _failed("stat", location, error) from error
+        return _info(location, found) if stat.S_ISREG(found.st_mode) else None
+
+    def read(self, location: Location, start: int, length: int | None) -> bytes:
+        try:
+            with open(_path(location), "rb") as file:
+                if start:
+                    file.seek(start)
+                return file.read() if length is None else file.read(length)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError) as error:
+            raise NotFoundError(f"{location.text} does not exist") from error
+        except (OSError, ValueError) as error:
+            raise _failed("read", location, error) from error
+
+    def put_scratch(self, location: Location) -> None:
+        try:
+            with open(_path(location), "xb") as file:
+                file.write(CONTENT)
+        except (OSError, ValueError) as error:
+            raise _failed("write", location, error) from error
+
+    def remove_scratch(self, location: Location) -> None:
+        require_scratch(location)
+        try:
+            os.unlink(_path(location))
+        except (OSError, ValueError) as error:
+            raise _failed("remove", location, error) from error
+
+
+def _path(location: Location) -> str:
+    try:
+        return location.local_path
+    except InputError as error:
+        raise StorageError(error.message, field=error.field, hint=error.hint) from error
+
+
+def _entry(entry: os.DirEntry[str], location: Location) -> ObjectInfo | None:
+    """None for what is no object: pipes, sockets, links to folders and to nothing, and files gone in the meantime."""
+    try:
+        found = entry.stat()
+    except FileNotFoundError:
+        return None
+    except OSError:
+        if entry.is_symlink():  # a loop of links
+            return None
+        raise
+    return _info(location, found) if stat.S_ISREG(found.st_mode) else None
+
+
+def _info(location: Location, found: os.stat_result) -> ObjectInfo:
+    try:
+        modified = datetime.fromtimestamp(found.st_mtime, UTC)
+    except (OverflowError, ValueError, OSError):
+        modified = None
+    return ObjectInfo(location, found.st_size, modified, None)
+
+
+def _failed(what: str, location: Location, error: OSError | ValueError) -> StorageError:
+    cause = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return StorageError(f"cannot {what} {location.text}: {cause}")

@@ -1,0 +1,114 @@
+"""One door to every store that a catalog's properties can reach."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+
+from lakehouse_maintenance.model.errors import StorageError
+from lakehouse_maintenance.model.locations import Location
+from lakehouse_maintenance.storage.base import ObjectInfo, Store
+from lakehouse_maintenance.storage.local import LocalStore
+from lakehouse_maintenance.storage.masking import masker_for
+from lakehouse_maintenance.storage.ordered import map_ordered
+from lakehouse_maintenance.storage.scratch import new_scratch, require_scratch
+
+CONCURRENCY = 16
+"""Calls in flight of `read_many` and `stat_many`."""
+
+
+class Storage:
+    """Lists, looks and reads; keeps one client a bucket; may be shared by threads.
+
+    Nothing here changes or deletes an object but its own scratch object, and nothing is cached but clients. Every
+    error is a StorageError that names the location and the cause, with the properties' secrets masked.
+    """
+
+    def __init__(self, properties: Mapping[str, str]) -> None:
+        self._properties = {key: str(value) for key, value in properties.items()}
+        self._clean = masker_for(self._properties).mask
+        self._stores: dict[tuple[str, str], Store] = {}
+        self._lock = threading.Lock()
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> Storage:
+        """`properties`: PyIceberg's of a catalog or a FileIO (`s3.*`, `client.*`, `gcs.*`, `adls.*`). No I/O."""
+        return cls(properties)
+
+    def list(self, prefix: Location, *, batch_size: int = 1000) -> Iterator[list[ObjectInfo]]:
+        """All objects in the folder `prefix`, in batches of at most `batch_size`, never more than that in memory.
+
+        Folder markers (`d/`) are objects of their own and keep their `/`. A folder that does not exist is empty; a
+        bucket that does not exist is an error.
+        Raises ListingIncompleteError: what was given out before must not be taken for all there is.
+        """
+        if batch_size < 1:
+            raise ValueError("batch_size is at least 1")
+        yield from self._store(prefix).list(prefix, batch_size)
+
+    def stat(self, location: Location) -> ObjectInfo | None:
+        """None: the object is definitely absent. Raises StorageError where that cannot be told."""
+        return self._store(location).stat(location)
+
+    def read(self, location: Location, start: int = 0, length: int | None = None) -> bytes:
+        """Bytes from `start` on, all or exactly `length`.
+
+        Raises NotFoundError where the object is absent, StorageError for everything else, an object that ends
+        before `start + length` included.
+        """
+        if start < 0 or (length is not None and length < 0):
+            raise ValueError("start and length are not negative")
+        if length == 0:
+            return b""
+        data = self._store(location).read(location, start, length)
+        short = len(data) != length if length is not None else start > 0 and not data
+        if short:
+            raise StorageError(
+                f"{location.text} ends early: {len(data)} of {length or 'some'} bytes from {start}",
+                hint="the object is shorter than what refers to it says",
+            )
+        return data
+
+    def read_many(
+        self, locations: Iterable[Location], *, concurrency: int = CONCURRENCY
+    ) -> Iterator[tuple[Location, bytes]]:
+        """Whole objects in the order asked for; at most `concurrency` of them are held ahead of the reader."""
+        return map_ordered(self.read, locations, concurrency=concurrency)
+
+    def stat_many(
+        self, locations: Iterable[Location], *, concurrency: int = CONCURRENCY
+    ) -> Iterator[tuple[Location, ObjectInfo | None]]:
+        """`stat` of each, in the order asked for."""
+        return map_ordered(self.stat, locations, concurrency=concurrency)
+
+    def put_scratch(self, folder: Location) -> Location:
+        """Writes a small object of an unused name into the folder, for `doctor --write-test`; returns where."""
+        location = new_scratch(folder)
+        self._store(location).put_scratch(location)
+        return location
+
+    def remove_scratch(self, location: Location) -> None:
+        """Removes what `put_scratch` wrote. Raises ValueError for any other name."""
+        require_scratch(location)
+        self._store(location).remove_scratch(location)
+
+    def _store(self, location: Location) -> Store:
+        key = (location.family, location.authority)
+        with self._lock:
+            store = self._stores.get(key)
+            if store is None:
+                store = self._stores[key] = self._open(location)
+        return store
+
+    def _open(self, location: Location) -> Store:
+        if location.family == "file":
+            return LocalStore()
+        # obstore takes 50 ms to import; local lakehouses never need it.
+        from lakehouse_maintenance.storage.clients import client_for
+        from lakehouse_maintenance.storage.objects import ObjectsStore
+
+        try:
+            client = client_for(location, self._properties)
+        except StorageError as error:
+            raise StorageError(self._clean(error.message), field=error.field, hint=error.hint) from None
+        return ObjectsStore(client, location.with_key(""), self._clean)
