@@ -1,4 +1,4 @@
-"""Autovacuum for the lakehouse: keeps Iceberg and Delta tables fast, small and clean, and deletes no file somebody owns."""
+"""Autovacuum for the lakehouse: keeps Iceberg and Delta tables fast, small and clean, and deletes nothing owned."""
 
 from __future__ import annotations
 

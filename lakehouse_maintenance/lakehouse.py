@@ -1,10 +1,10 @@
 """The composition root: a configured lakehouse with a method for each verb of the command line.
 
-    from lakehouse_maintenance import Lakehouse
+from lakehouse_maintenance import Lakehouse
 
-    lakehouse = Lakehouse.open("lakehouse.yaml")
-    plan = lakehouse.plan()
-    result = lakehouse.apply(plan)
+lakehouse = Lakehouse.open("lakehouse.yaml")
+plan = lakehouse.plan()
+result = lakehouse.apply(plan)
 """
 
 from __future__ import annotations

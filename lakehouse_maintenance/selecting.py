@@ -94,9 +94,7 @@ def _candidates(
     return found
 
 
-def _listed(
-    catalogs: Catalogs, catalog: str, databases: Sequence[str], *, missing_ok: bool = False
-) -> list[TableName]:
+def _listed(catalogs: Catalogs, catalog: str, databases: Sequence[str], *, missing_ok: bool = False) -> list[TableName]:
     opened = catalogs[catalog]
     if missing_ok and EVERY not in databases:
         known = opened.databases()

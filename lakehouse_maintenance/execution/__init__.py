@@ -1,1 +1,1 @@
-"""Running plans: observe, recheck, rewrite, commit, verify, remember. Plans are made by `planning`, from what is seen here."""
+"""Running plans: observe, recheck, rewrite, commit, verify, remember. Plans come from `planning`."""

@@ -355,9 +355,7 @@ def _finish(
     )
 
 
-def _verify(
-    run: Run, target: Target, committed: Committed, groups: Sequence[Replacement]
-) -> tuple[Check, ...]:
+def _verify(run: Run, target: Target, committed: Committed, groups: Sequence[Replacement]) -> tuple[Check, ...]:
     try:
         observed = observe(target.catalog, target.name, run.cache)
         before = observed.metadata.snapshots.get(committed.previous_snapshot_id)

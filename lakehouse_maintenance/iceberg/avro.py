@@ -59,7 +59,7 @@ def read_container(data: bytes, skip: frozenset[str] = frozenset()) -> Container
         header = fastavro.schemaless_reader(stream, _HEADER, None)
         if not isinstance(header, dict) or header["magic"] != _MAGIC:
             raise ValueError("not an Avro file")
-        metadata: dict[str, bytes] = header["meta"]  # type: ignore[assignment]
+        metadata: dict[str, bytes] = header["meta"]
         schemas = _schemas(metadata["avro.schema"], skip)
         swapped = io.BytesIO()
         fastavro.schemaless_writer(swapped, _HEADER, {**header, "meta": {**metadata, "avro.schema": schemas.writer}})

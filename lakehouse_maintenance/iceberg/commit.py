@@ -21,7 +21,7 @@ import random
 import time
 import uuid as uuids
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyiceberg.exceptions import (
@@ -31,13 +31,13 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     UnauthorizedError,
 )
+from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import (
     AddSnapshotUpdate,
     AssertRefSnapshotId,
     AssertTableUUID,
     SetSnapshotRefUpdate,
-    TableRequirement,
     TableUpdate,
     ValidatableTableRequirement,
 )
@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Stamp:
-    """What the snapshot's summary says of us (INTERFACES: Snapshot summary of our commits)."""
+    """What the snapshot's summary says of us."""
 
     run_id: str
     action: str
@@ -119,6 +119,11 @@ class AssertLastSequenceNumber(ValidatableTableRequirement):
             raise CommitFailedException(f"last sequence number is {found}, not {self.last_sequence_number}")
 
 
+def pause(attempt: int) -> None:
+    """Waits before the next attempt: longer each time, and not in step with other writers."""
+    time.sleep(random.uniform(0, min(4.0, 0.1 * 2**attempt)))
+
+
 @dataclass
 class ReplaceCommit:
     """One REPLACE to bring into a table: configured once, run once.
@@ -138,7 +143,7 @@ class ReplaceCommit:
     cache: BlobCache | None = None
     branch: str = MAIN
     attempts: int = 8
-    pause: Callable[[int], None] = field(default=lambda attempt: _pause(attempt))
+    pause: Callable[[int], None] = pause
 
     def run(self, groups: Sequence[Replacement]) -> Committed:
         """Commits all groups in one snapshot.
@@ -177,7 +182,7 @@ class ReplaceCommit:
                 if self._stands_still(metadata):
                     raise self._rejected(error, unknown, tried) from error
                 last = error
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001  # see below
                 # The request may have arrived: time-outs, dropped connections, 5xx.
                 unknown = last = error
             else:
@@ -252,12 +257,12 @@ class ReplaceCommit:
     def _commit(self, table: Table, metadata: Metadata, head: SnapshotInfo, staged: Staged) -> None:
         version = metadata.format_version
         ref = metadata.refs[self.branch]
-        requirements: tuple[TableRequirement, ...] = (
+        requirements: list[Any] = [
             AssertTableUUID(uuid=uuids.UUID(metadata.uuid)),
             AssertRefSnapshotId(ref=self.branch, snapshot_id=head.snapshot_id),
-        )
+        ]
         if self.catalog.client_side_commits:
-            requirements += (AssertLastSequenceNumber(last_sequence_number=metadata.last_sequence_number),)
+            requirements.append(AssertLastSequenceNumber(last_sequence_number=metadata.last_sequence_number))
         snapshot = Snapshot(
             snapshot_id=staged.snapshot_id,
             parent_snapshot_id=head.snapshot_id,
@@ -272,14 +277,14 @@ class ReplaceCommit:
             # This replaces the whole ref: its retention goes along.
             SetSnapshotRefUpdate(
                 ref_name=self.branch,
-                type="branch",
+                type=SnapshotRefType.BRANCH,
                 snapshot_id=staged.snapshot_id,
                 max_ref_age_ms=ref.max_ref_age_ms,
                 max_snapshot_age_ms=ref.max_snapshot_age_ms,
                 min_snapshots_to_keep=ref.min_snapshots_to_keep,
             ),
         )
-        self.catalog.pyiceberg.commit_table(table, requirements, updates)
+        self.catalog.pyiceberg.commit_table(table, tuple(requirements), updates)
 
     def _stands_still(self, metadata: Metadata) -> bool:
         _, now, _ = self._load()
@@ -315,7 +320,3 @@ class ReplaceCommit:
             field=str(self.name),
             hint=f"look for run id {self.stamp.run_id} in the summary of snapshot {ids}; the next run does so first",
         )
-
-
-def _pause(attempt: int) -> None:
-    time.sleep(random.uniform(0, min(4.0, 0.1 * 2**attempt)))

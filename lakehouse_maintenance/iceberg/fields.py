@@ -120,7 +120,7 @@ STATISTICS = frozenset(
         "split_offsets",
     )
 )
-"""Fields of a data file that decisions about whole files do not need; skipping them makes reading several times faster."""
+"""Fields of a data file that decisions about whole files do not need; without them reading is several times faster."""
 
 STATISTICS_BUT_BOUNDS = STATISTICS - {"lower_bounds", "upper_bounds"}
 
@@ -131,9 +131,8 @@ def _avro_fields(rows: list[_Row], version: int, partition: AvroType = None) -> 
         if version not in versions:
             continue
         actual = partition if field_id == PARTITION_ID else avro_type
-        if required is None:
-            required = (version == 1) if field_id == 1 else version > 1
-        if required:
+        by_version = (version == 1) if field_id == 1 else version > 1
+        if by_version if required is None else required:
             fields.append({"name": name, "type": actual, "field-id": field_id})
         else:
             fields.append({"name": name, "type": ["null", actual], "default": None, "field-id": field_id})

@@ -1,7 +1,7 @@
 """Would a catalog that writes metadata in this process lose something of it?
 
 PyIceberg parses a table's metadata into its models and writes those back. What its models do not know is dropped
-without a word (encryption keys, a snapshot's key id, source ids of a partition field). Such a table is not committed to.
+without a word (encryption keys, a snapshot's key id, source ids of a partition field). Such a table gets no commit.
 """
 
 from __future__ import annotations

@@ -15,13 +15,14 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol
 
-from lakehouse_maintenance.iceberg.avro import AvroType, Container, read_container
+from lakehouse_maintenance.iceberg.avro import Container, read_container
 from lakehouse_maintenance.iceberg.fields import (
     ADDED,
     DELETED,
     POSITION_DELETE_PATH_ID,
     STATISTICS,
     STATISTICS_BUT_BOUNDS,
+    AvroType,
 )
 from lakehouse_maintenance.iceberg.metadata import Snapshot
 from lakehouse_maintenance.model.errors import NotFoundError, TableUnreadableError
@@ -239,10 +240,10 @@ def _inherited(records: Iterable[dict[str, Any]], manifest: ManifestFile) -> Ite
                 entry[name] = manifest.sequence_number
         if entry["sequence_number"] is None and entry["status"] != DELETED:
             raise ValueError(f"an existing entry for {data_file['file_path']} has no sequence number")
-        if not manifest.deletes and data_file["first_row_id"] is None and next_row_id is not None:
-            if entry["status"] != DELETED:
-                data_file["first_row_id"] = next_row_id
-                next_row_id += data_file["record_count"]
+        inherits_row_ids = next_row_id is not None and not manifest.deletes and entry["status"] != DELETED
+        if inherits_row_ids and data_file["first_row_id"] is None:
+            data_file["first_row_id"] = next_row_id
+            next_row_id += data_file["record_count"]
         yield entry
 
 

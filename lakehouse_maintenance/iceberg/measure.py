@@ -25,10 +25,10 @@ def measure(
     count = _Count(small_below)
     delete_files = [m for m in manifests if m.deletes and m.live_files != 0]
     for file in reader.live_files(delete_files):
-        count.delete(file)
+        count.add_delete_file(file)
     dangling = DanglingDeletes(count.deletes, metadata.unpartitioned_specs)
     for file in reader.live_files(m for m in manifests if not m.deletes and m.live_files != 0):
-        count.data(file)
+        count.add_data_file(file)
         dangling.saw(file)
     times = [s.timestamp_ms for s in metadata.snapshots.values()]
     return TableHealth(
@@ -69,7 +69,7 @@ class _Count:
         self.deletes: list[LiveFile] = []
         self.partitions: Counter[tuple[int, str]] = Counter()
 
-    def data(self, file: LiveFile) -> None:
+    def add_data_file(self, file: LiveFile) -> None:
         self.data_files += 1
         self.records += file.records
         self.data_bytes += file.size
@@ -80,7 +80,7 @@ class _Count:
                 self._buckets[index] += 1
                 return
 
-    def delete(self, file: LiveFile) -> None:
+    def add_delete_file(self, file: LiveFile) -> None:
         self.deletes.append(file)
         if file.content is Content.EQUALITY_DELETES:
             self.equality_delete_files += 1

@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyiceberg.table.locations import load_location_provider
 
-from lakehouse_maintenance.iceberg.avro import AvroType
-from lakehouse_maintenance.iceberg.fields import ADDED, DELETED, EXISTING
+from lakehouse_maintenance.iceberg.fields import ADDED, DELETED, EXISTING, AvroType
 from lakehouse_maintenance.iceberg.manifests import ManifestFile, ManifestReader, partition_spelling
 from lakehouse_maintenance.iceberg.metadata import Metadata, Snapshot
 from lakehouse_maintenance.iceberg.replace import Identity, Replacement, named

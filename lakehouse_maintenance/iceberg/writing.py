@@ -8,8 +8,8 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from lakehouse_maintenance.iceberg.avro import AvroType, write_container
-from lakehouse_maintenance.iceberg.fields import ADDED, DELETED, EXISTING, entry_schema, manifest_list_schema
+from lakehouse_maintenance.iceberg.avro import write_container
+from lakehouse_maintenance.iceberg.fields import ADDED, DELETED, EXISTING, AvroType, entry_schema, manifest_list_schema
 from lakehouse_maintenance.iceberg.metadata import Metadata
 
 Put = Callable[[str, bytes], None]

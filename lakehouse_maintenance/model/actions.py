@@ -1,4 +1,4 @@
-"""The actions, engines and statuses that plans, outcomes, the journal and users' files speak of (INTERFACES: Actions)."""
+"""The actions, engines and statuses that plans, outcomes, the journal and users' files speak of."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the journal holds (INTERFACES: audit)."""
+"""What the journal holds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The health of one table (IM-14, INTERFACES: health)."""
+"""The health of one table (IM-14)."""
 
 from __future__ import annotations
 

@@ -39,7 +39,7 @@ FAMILIES = {
 }
 """Scheme → family. A scheme that is not here is its own family."""
 
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*)://([^/]*)/?(.*)", re.DOTALL)
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.\-]*")
 _NEEDS_AUTHORITY = frozenset({"s3", "gs", "abfs"})
 
 
@@ -64,8 +64,9 @@ class Location:
             raise InputError(f"{text!r} is not a location", field="location", hint="it holds a NUL character")
         if text.startswith("/"):
             return _local(text, "/", text[1:])
-        match = _URL.fullmatch(text)
-        if match is None:
+        # No urlparse: it would cut keys at "#" and "?".
+        scheme, found, rest = text.partition("://")
+        if not found or _SCHEME.fullmatch(scheme) is None:
             if text[:6].lower() == "file:/":
                 return _local(text, text[:6], text[6:])
             raise InputError(
@@ -73,8 +74,8 @@ class Location:
                 field="location",
                 hint="write scheme://bucket/key, file:///path or /path",
             )
-        scheme, authority, key = match.groups()
-        family = FAMILIES.get(scheme.lower(), scheme.lower())
+        authority, _, key = rest.partition("/")
+        family = FAMILIES.get(scheme) or FAMILIES.get(scheme.lower(), scheme.lower())
         root = f"{scheme}://{authority}/"
         if family == "file" and authority in ("", "localhost"):
             return _local(text, root, key)

@@ -1,4 +1,4 @@
-"""Names of tables as users write them, as Dagster partition keys, and patterns over them (see INTERFACES: Names)."""
+"""Names of tables as users write them, as Dagster partition keys, and patterns over them."""
 
 from __future__ import annotations
 

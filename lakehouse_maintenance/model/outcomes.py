@@ -1,4 +1,4 @@
-"""What became of a plan (INTERFACES: apply)."""
+"""What became of a plan."""
 
 from __future__ import annotations
 

@@ -125,7 +125,8 @@ def plan_groups(
     settled_before = now_ms - options.settle_ms if options.settle_ms else None
     for live in data:
         applying = _position_deletes(live, deletes, state)
-        reached.update(delete.identity for delete in applying)
+        if applying:
+            reached.update(delete.identity for delete in applying)
         planned = _planned(live, applying)
         if settled_before is not None and _written_after(settled_before, (live, *applying), state):
             hot.add(live.partition_id)
@@ -216,6 +217,8 @@ def _position_deletes(data: LiveFile, deletes: DeleteIndex, state: TableState) -
     after every rewrite. Where both snapshots are known, the file being added later than the delete tells.
     """
     found = deletes.position_deletes_for(data)
+    if not found:
+        return found
     added = state.snapshot_times.get(data.snapshot_id)
     if added is None:
         return found

@@ -221,7 +221,7 @@ def read_ahead(batches: Iterator[pa.RecordBatch], size: int, stop: threading.Eve
                 if not put((batch, None)):
                     return
             put((None, None))
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001  # whatever it was: the reader raises it in its own thread
             put((None, error))
 
     thread = threading.Thread(target=work, name="read-ahead", daemon=True)

@@ -1,4 +1,4 @@
-"""Arrow schemas with Iceberg field ids, and arrays brought from a file's schema to the table's (spec: Column Projection).
+"""Arrow schemas with Iceberg field ids, and arrays brought from a file's schema to the table's (Column Projection).
 
 Fields are matched by id only. A renamed column keeps its id, a column dropped and added again has another one.
 """
