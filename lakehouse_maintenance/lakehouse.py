@@ -26,7 +26,7 @@ from lakehouse_maintenance.execution.running import Run, run_table
 from lakehouse_maintenance.model.errors import InputError
 from lakehouse_maintenance.model.events import Event
 from lakehouse_maintenance.model.health import TableHealth
-from lakehouse_maintenance.model.names import TableName
+from lakehouse_maintenance.model.names import TableName, TablePattern
 from lakehouse_maintenance.model.outcomes import ApplyResult, TableOutcome
 from lakehouse_maintenance.model.plans import Plan, TablePlan
 from lakehouse_maintenance.planning.budget import within_budget
@@ -104,8 +104,17 @@ class Lakehouse:
         return Plan(plan.created_at, kept)
 
     def audit(self, *, last: int | None = None, table: str | None = None) -> list[Event]:
-        """Events of the journal, oldest first; `last`: only so many of the newest."""
-        return self.state.journal.events(table=None if table is None else str(TableName.parse(table)), last=last)
+        """Events of the journal, oldest first; `last`: only so many of the newest.
+
+        `table`: a name or pattern as everywhere; the table need not exist any more. Raises InputError for no name.
+        """
+        if table is None:
+            return self.state.journal.events(last=last)
+        pattern = TablePattern.parse(table)
+        only = next(iter(self.catalogs)) if len(self.catalogs) == 1 else None
+        events = self.state.journal.events()
+        found = [event for event in events if pattern.matches(TableName.parse(event.table), only_catalog=only)]
+        return found if last is None else found[max(len(found) - last, 0) :]
 
     def doctor(self, *, write_test: bool = False) -> list[DoctorCheck]:
         """Looks at configuration, versions, each catalog, each store and the state. Changes nothing.

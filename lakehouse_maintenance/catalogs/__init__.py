@@ -4,6 +4,6 @@ from __future__ import annotations
 
 from lakehouse_maintenance.catalogs.catalog import Catalog, CatalogEntry, TableKind
 from lakehouse_maintenance.catalogs.discovery import discover
-from lakehouse_maintenance.catalogs.opening import open_catalog
+from lakehouse_maintenance.catalogs.opening import known_properties, open_catalog
 
-__all__ = ["Catalog", "CatalogEntry", "TableKind", "discover", "open_catalog"]
+__all__ = ["Catalog", "CatalogEntry", "TableKind", "discover", "known_properties", "open_catalog"]

@@ -49,6 +49,32 @@ def open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
     return Catalog(inner)
 
 
+def known_properties(name: str) -> dict[str, str]:
+    """What PyIceberg itself knows of a catalog: from its file `.pyiceberg.yaml` and its environment variables.
+
+    Empty where it knows none. Raises CatalogUnavailableError where the file cannot be read.
+    """
+    from pyiceberg.utils.config import Config
+
+    try:
+        found = Config().get_catalog_config(name) or {}
+    except Exception as error:
+        # The YAML parser and PyIceberg raise errors of their own; all mean that the file is no configuration.
+        raise refused(
+            name, {}, "type", f"PyIceberg's own configuration cannot be read: {error}", "correct .pyiceberg.yaml"
+        ) from error
+    nested = sorted(key for key, value in found.items() if isinstance(value, dict | list))
+    if nested:
+        raise refused(
+            name,
+            {},
+            nested[0],
+            f"PyIceberg's own configuration has nested settings below {nested[0]}",
+            "copy them into lakehouse.yaml by hand",
+        )
+    return {key: str(value) for key, value in found.items() if value is not None}
+
+
 def _is_sql(settings: Mapping[str, str]) -> bool:
     kind = (settings.get("type") or "").lower()
     inferred = not kind and (settings.get("uri") or "").startswith(("sqlite", "postgresql"))

@@ -52,15 +52,24 @@ class Scaffold:
     environment: dict[str, str] = field(repr=False)
 
 
-def render_config(catalog_name: str, properties: Mapping[str, str], databases: Sequence[str]) -> Scaffold:
+def render_config(
+    catalog_name: str,
+    properties: Mapping[str, str],
+    databases: Sequence[str],
+    *,
+    references: Mapping[str, str] | None = None,
+) -> Scaffold:
     """A configuration for one catalog. Secrets become references such as `${LAKEHOUSE_MAIN_S3_SECRET_ACCESS_KEY}`.
 
     `properties`: PyIceberg's. `databases`: dotted names as the catalog gives them; with none, all are taken.
+    `references`: by property, values that hold references already; they are written as they are.
     """
     environment: dict[str, str] = {}
+    given = references or {}
     lines = [f"  {_scalar(catalog_name)}:"]
     for key, value in properties.items():
-        lines.append(f"    {_scalar(key)}: {_scalar(_referring(catalog_name, key, value, environment))}")
+        text = given[key] if key in given else _referring(catalog_name, key, value, environment)
+        lines.append(f"    {_scalar(key)}: {_scalar(text)}")
     listed = ", ".join(_scalar(database, flow=True) for database in databases) if databases else '"*"'
     names = "".join(f"#   {name}\n" for name in environment)
     needed = f"# These environment variables must be set:\n{names}\n" if names else ""

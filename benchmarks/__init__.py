@@ -1,0 +1,1 @@
+"""Side-by-side benchmarks: `python -m benchmarks [--small] [--only NAME] [--repeat N]`; see docs/benchmarks.md."""

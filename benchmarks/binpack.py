@@ -1,0 +1,237 @@
+"""Bin-packing small Parquet files: our whole command beside DuckDB's and polars' raw copies of the same files.
+
+Ours plans, rewrites, commits and verifies; the others read and write, in the fastest ordinary way each of them has:
+into one file, and into files of the target size; the faster one counts.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.running import Benchmark, Contender, Ratio
+
+TARGET_BYTES = 128 << 20
+MEMORY_LIMIT = 1_000_000_000
+COMMITS = 10
+TABLE = "main.bench.small_files"
+
+CONFIGURATION = """
+catalogs:
+  main: {{type: sql, uri: "sqlite:///{catalog}", warehouse: "file://{warehouse}"}}
+state: {{url: "{state}"}}
+engine: {{use: embedded, memory_limit: {memory}}}
+"""
+
+
+def benchmark(work: Path, *, nested: bool, files: int, rows: int, say: Callable[[str], None]) -> Benchmark:
+    """Makes the table where it is not there yet. `rows`: of one file."""
+    kind = "nested" if nested else "flat"
+    folder = work / f"binpack-{kind}-{files}x{rows}"
+    if not (folder / "ready").exists():
+        say(f"  writing {files} {kind} files of {rows} rows with PyIceberg")
+        shutil.rmtree(folder, ignore_errors=True)
+        make(folder, nested=nested, files=files, rows=rows)
+        (folder / "ready").touch()
+    table = folder / "warehouse" / "bench" / "small_files"
+    inputs = sorted((table / "data").rglob("*.parquet"))
+    kept = {path for path in table.rglob("*") if path.is_file()}
+    total = sum(path.stat().st_size for path in inputs)
+
+    def fresh() -> None:
+        shutil.rmtree(folder / "run", ignore_errors=True)
+        (folder / "run").mkdir()
+        shutil.copy(folder / "catalog.db", folder / "run" / "catalog.db")
+        text = CONFIGURATION.format(
+            catalog=folder / "run" / "catalog.db",
+            warehouse=folder / "warehouse",
+            state=folder / "run" / "state",
+            memory=MEMORY_LIMIT,
+        )
+        (folder / "run" / "lakehouse.yaml").write_text(text)
+
+    def clean() -> None:
+        shutil.rmtree(folder / "run", ignore_errors=True)
+        for path in table.rglob("*"):
+            if path.is_file() and path not in kept:
+                path.unlink()
+
+    def raw(name: str, function: str, *, split: bool) -> Contender:
+        arguments = {"inputs": [str(path) for path in inputs], "folder": str(folder / "run"), "split": split}
+        return Contender(name, __name__, function, arguments, fresh, clean)
+
+    ours = Contender("ours", __name__, "start_ours", {"config": str(folder / "run" / "lakehouse.yaml")}, fresh, clean)
+    return Benchmark(
+        name="binpack" if not nested else "binpack_nested",
+        title=f"Bin-pack {files} small {kind} Parquet files",
+        sizes={
+            "files": len(inputs),
+            "bytes": total,
+            "rows": files * rows,
+            "target_file_size_bytes": TARGET_BYTES,
+            "codec": "zstd 3",
+        },
+        contenders=(
+            ours,
+            raw("DuckDB COPY, one file", "start_duckdb", split=False),
+            raw("DuckDB COPY, target size", "start_duckdb", split=True),
+            raw("polars sink, one file", "start_polars", split=False),
+            raw("polars sink, target size", "start_polars", split=True),
+        ),
+        ratios=(
+            Ratio(
+                "DuckDB raw COPY / ours",
+                "ours",
+                ("DuckDB COPY, one file", "DuckDB COPY, target size"),
+                at_least=None if nested else 0.85,
+            ),
+            Ratio(
+                "polars raw scan to sink / ours",
+                "ours",
+                ("polars sink, one file", "polars sink, target size"),
+                at_least=None if nested else 0.7,
+            ),
+        ),
+        inputs=inputs,
+        memory_limit_mb=MEMORY_LIMIT / 1e6,
+        limited="ours",
+    )
+
+
+def start_ours(config: str) -> Callable[[], dict[str, Any]]:
+    """The whole command: plan, rewrite, commit, verify."""
+    import pyiceberg.catalog.sql
+    import pyiceberg.io.pyarrow  # noqa: F401
+
+    import lakehouse_maintenance.execution.running  # noqa: F401
+    from lakehouse_maintenance import Lakehouse
+    from lakehouse_maintenance.model.actions import Action
+    from lakehouse_maintenance.planning.tables import Request
+
+    lakehouse = Lakehouse.open(config)
+    lakehouse.catalogs["main"].databases()
+    request = Request(actions=(Action.REWRITE_DATA_FILES,), options={"target-file-size-bytes": str(TARGET_BYTES)})
+
+    def work() -> dict[str, Any]:
+        result = lakehouse.maintain([TABLE], request)
+        outcome = result.tables[0]
+        if outcome.status != "done":
+            raise RuntimeError(f"{outcome.status}: {outcome.reason} {outcome.actions}")
+        actual = outcome.actions[0].actual
+        return {"files": actual.files, "bytes": actual.bytes, "rows": actual.rows, "rewrite_seconds": actual.seconds}
+
+    return work
+
+
+def start_duckdb(inputs: list[str], folder: str, split: bool) -> Callable[[], dict[str, Any]]:
+    """COPY with DuckDB's own defaults."""
+    import duckdb
+
+    connection = duckdb.connect()
+    target = Path(folder) / ("duckdb" if split else "duckdb.parquet")
+    options = "FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 3"
+    if split:
+        options += f", FILE_SIZE_BYTES {TARGET_BYTES}"
+
+    def work() -> dict[str, Any]:
+        connection.execute(f"COPY (SELECT * FROM read_parquet({inputs})) TO '{target}' ({options})")
+        return _written(target)
+
+    return work
+
+
+def start_polars(inputs: list[str], folder: str, split: bool) -> Callable[[], dict[str, Any]]:
+    """Scan to sink with polars' own defaults."""
+    import polars
+
+    target = Path(folder) / ("polars" if split else "polars.parquet")
+
+    def work() -> dict[str, Any]:
+        frame = polars.scan_parquet(inputs)
+        if split:
+            sizes = [Path(path).stat().st_size for path in inputs]
+            # As many files as ours writes, by its estimate of bytes.
+            where: Any = polars.PartitionBy(target, approximate_bytes_per_file=_in_memory(inputs, sizes))
+            frame.sink_parquet(where, compression="zstd", compression_level=3, mkdir=True)
+        else:
+            frame.sink_parquet(target, compression="zstd", compression_level=3)
+        return _written(target)
+
+    return work
+
+
+def _in_memory(inputs: list[str], sizes: list[int]) -> int:
+    """Bytes in memory that make a file of the target size, guessed from the first input."""
+    import polars
+
+    return int(TARGET_BYTES * polars.read_parquet(inputs[0]).estimated_size() / sizes[0])
+
+
+def _written(target: Path) -> dict[str, Any]:
+    files = [target] if target.is_file() else [path for path in target.rglob("*") if path.is_file()]
+    return {"files": len(files), "bytes": sum(path.stat().st_size for path in files)}
+
+
+def make(folder: Path, *, nested: bool, files: int, rows: int) -> None:
+    """A table in a SQLite catalog, appended to in a few commits of many files each."""
+    import numpy as np
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    (folder / "warehouse").mkdir(parents=True)
+    catalog = SqlCatalog("main", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/warehouse")
+    catalog.create_namespace("bench")
+    random = np.random.default_rng(1)
+    table: Any = None
+    for start in range(0, files, -(-files // COMMITS)):
+        count = min(-(-files // COMMITS), files - start)
+        data = _nested(random, start, count * rows) if nested else _flat(random, start * rows, count * rows)
+        if table is None:
+            table = catalog.create_table("bench.small_files", data.schema, properties={"format-version": "2"})
+        # PyIceberg cuts by bytes in memory, in whole rows.
+        with table.transaction() as change:
+            change.set_properties({"write.target-file-size-bytes": str(data.nbytes // data.num_rows * rows)})
+        table.append(data)
+    with table.transaction() as change:
+        change.remove_properties("write.target-file-size-bytes")
+
+
+def _flat(random: Any, start: int, rows: int) -> Any:
+    import numpy as np
+    import pyarrow as pa
+
+    cities = np.array([f"city-{number:04d}" for number in range(2000)])
+    return pa.table(
+        {
+            "id": np.arange(start, start + rows),
+            "city": cities[random.integers(0, 2000, rows)],
+            "note": [f"note {number:x} of order" for number in random.integers(0, 1 << 60, rows)],
+            "amount": random.normal(size=rows),
+            "price": np.round(random.normal(size=rows), 2),
+            "at": pa.array(1_700_000_000_000_000 + random.integers(0, 10**12, rows)).cast(pa.timestamp("us", "UTC")),
+            "quantity": random.integers(0, 100, rows),
+            "session": random.integers(0, 1 << 40, rows),
+            "score": random.normal(size=rows),
+        }
+    )
+
+
+def _nested(random: Any, start: int, rows: int) -> Any:
+    import numpy as np
+    import pyarrow as pa
+
+    flat = _flat(random, start, rows)
+    offsets = np.concatenate([[0], np.cumsum(random.integers(0, 4, rows))]).astype(np.int32)
+    tags = pa.array(np.array([f"tag-{number}" for number in range(300)])[random.integers(0, 300, offsets[-1])])
+    cents = pa.array(random.integers(0, 10**9, rows))
+    address = pa.StructArray.from_arrays(
+        [flat["city"].combine_chunks(), pa.array(random.integers(10_000, 99_999, rows).astype(np.int32))],
+        names=["city", "zip"],
+    )
+    return (
+        flat.drop_columns(["score", "session"])
+        .append_column("tags", pa.ListArray.from_arrays(pa.array(offsets), tags))
+        .append_column("address", address)
+        .append_column("total", cents.cast(pa.decimal128(19, 0)).cast(pa.decimal128(12, 0)))
+    )

@@ -1,0 +1,220 @@
+"""Results for people. What is drawn is the JSON result, with its sentences masked; names are shown, never obeyed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TextIO
+
+from lakehouse_maintenance.cli.text import SHORT_DIGEST, count, files_and_bytes, printable, seconds, size
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+Json = dict[str, Any]
+
+STYLES = {"done": "green", "failed": "red", "blocked": "yellow", "unknown": "red", "skipped": "dim"}
+_PIPED_WIDTH = 200
+"""Columns where the result goes to a file or a pipe, so that names are not cut to an imagined screen."""
+
+
+def console_on(stream: TextIO) -> Console:
+    """A console that takes no markup out of names, and no colours where the stream is no terminal."""
+    from rich.console import Console
+
+    width = shutil.get_terminal_size().columns if stream.isatty() else _PIPED_WIDTH
+    return Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
+
+
+def health(data: Json, console: Console) -> None:
+    """Measured tables, worst first; then what is due and why; then what could not be measured."""
+    tables = sorted(data["tables"], key=lambda table: (table["score"], table["table"]))
+    measured = [table for table in tables if table["error"] is None]
+    if not tables:
+        _line(console, "no tables")
+        return
+    if measured:
+        grid = _table("table", "score", "rows", "files", "data", "small", "deletes", "snapshots", "manifests", "reclaimable", "due")
+        for table in measured:
+            grid.add_row(
+                printable(table["table"]),
+                _score(table["score"]),
+                f"{table['records']:,}",
+                f"{table['data_files']:,}",
+                size(table["data_bytes"]),
+                f"{table['small_files']:,}",
+                f"{table['delete_files']:,}",
+                f"{table['snapshots']:,}",
+                f"{table['manifests']:,}",
+                size(table["reclaimable_bytes"]),
+                printable(", ".join(due["action"] for due in table["due"])),
+            )
+        console.print(grid)
+    due = [(table["table"], one) for table in measured for one in table["due"]]
+    _section(console, "Due", (f"{name}: {one['action']}: {one['reason']}" for name, one in due))
+    _section(console, "Not measured", (f"{table['table']}: {table['error']}" for table in tables if table["error"]))
+
+
+def plan(data: Json, console: Console) -> None:
+    """What would be done, table by table; then what is left alone and why."""
+    planned = [table for table in data["tables"] if table["actions"]]
+    for table in planned:
+        _line(console, table["table"], style="bold")
+        for action in table["actions"]:
+            _planned(console, action)
+    left = [(table["table"], skip) for table in data["tables"] for skip in table["skipped"]]
+    _section(console, "Left alone", (f"{name}: {skip['action']}: {skip['reason']}" for name, skip in left))
+    failed = [table for table in data["tables"] if table["error"]]
+    _section(console, "Not planned", (f"{table['table']}: {table['error']}" for table in failed))
+    actions = [action for table in planned for action in table["actions"]]
+    if not actions:
+        _line(console, f"nothing to do on {count(len(data['tables']) - len(failed), 'table')}")
+        return
+    read = files_and_bytes(sum(a["inputs"]["files"] for a in actions), sum(a["inputs"]["bytes"] for a in actions))
+    _line(console, f"{count(len(actions), 'action')} on {count(len(planned), 'table')}: {read} to read")
+    _line(console, data["digest"])
+
+
+def outcome(data: Json, console: Console) -> None:
+    """What became of a plan: what was done, expected against actual; then what was not, and why."""
+    for table in data["tables"]:
+        if not table["actions"]:
+            continue
+        _line(console, f"{table['table']}: {table['status']}", style=STYLES.get(table["status"]))
+        for action in table["actions"]:
+            _outcome(console, action)
+    rest = [table for table in data["tables"] if not table["actions"]]
+    _section(console, "Left alone", (f"{t['table']}: {t['reason']}" for t in rest if t["status"] == "skipped"))
+    wrong = [table for table in rest if table["status"] != "skipped"]
+    _section(console, "Not done", (f"{t['table']}: {t['status']}: {t['reason']}" for t in wrong))
+    by_status: dict[str, int] = {}
+    for table in data["tables"]:
+        by_status[table["status"]] = by_status.get(table["status"], 0) + 1
+    summary = ", ".join(f"{number} {status}" for status, number in by_status.items())
+    _line(console, f"run {data['run_id']}: {summary or 'no tables'}")
+
+
+def events(data: Json, console: Console) -> None:
+    """The journal, oldest first."""
+    if not data["events"]:
+        _line(console, "nothing has been journaled")
+        return
+    grid = _table("at", "table", "action", "phase", "status", "files", "size", "run", "plan", left=5)
+    for event in data["events"]:
+        status = event["status"] or ""
+        grid.add_row(
+            printable(event["at"]),
+            printable(event["table"]),
+            printable(event["action"]),
+            printable(event["phase"]),
+            printable(status),
+            f"{event['files']:,}",
+            size(event["bytes"]),
+            printable(event["run_id"])[:8],
+            printable(event["digest"] or "")[:SHORT_DIGEST],
+            style=STYLES.get(status),
+        )
+    console.print(grid)
+
+
+def checks(data: Json, console: Console) -> None:
+    """One line a check; what to do below those that failed."""
+    for check in data["checks"]:
+        mark, style = ("ok  ", None) if check["ok"] else ("FAIL", "red")
+        _line(console, f"{mark} {check['name']}: {check['detail']}", style=style)
+        if not check["ok"] and check["hint"]:
+            _line(console, f"     {check['hint']}")
+    failed = sum(not check["ok"] for check in data["checks"])
+    _line(console, f"{count(failed, 'check')} failed" if failed else "all checks passed")
+
+
+def started(data: Json, console: Console) -> None:
+    """What `init` found and wrote, and what comes next."""
+    names = ", ".join(data["databases"])
+    _line(console, f"catalog {data['catalog']} has {count(len(data['databases']), 'database')}{': ' if names else ''}{names}")
+    _line(console, f"wrote {data['config']}")
+    if data["environment"]:
+        _line(console, "no secret stands in it; set these environment variables:")
+        for name in data["environment"]:
+            _line(console, f"  {name}")
+    _line(console, "next:")
+    for command in data["next"]:
+        _line(console, f"  {command}")
+
+
+def demonstration(data: Json, console: Console) -> None:
+    """Every table's health before and after, side by side."""
+    after = {table["table"]: table for table in data["after"]["tables"]}
+    grid = _table("table", "files before", "after", "deletes before", "after", "manifests before", "after", "score before", "after")
+    for table in data["before"]["tables"]:
+        then = after.get(table["table"], table)
+        pairs = [(table[key], then[key]) for key in ("data_files", "delete_files", "manifests", "score")]
+        cells = [f"{value:,}" for pair in pairs for value in pair]
+        grid.add_row(printable(table["table"]), *cells)
+    console.print(grid)
+    left = data.get("left_alone") or []
+    _section(console, "Left alone", (f"{one['table']}: {one['reason']}" for one in left))
+    _line(console, f"configuration: {data['config']}")
+
+
+def _planned(console: Console, action: Mapping[str, Any]) -> None:
+    inputs, expected = action["inputs"], action["expected"]
+    gain = [count(expected[key], thing) for key, thing in (("fewer_files", "file"), ("fewer_deletes", "delete file"))]
+    groups = count(len(action["groups"]), "group")
+    _line(console, f"  {action['action']} ({action['engine']}, {action['control']})")
+    _line(console, f"    why       {action['reason']}")
+    _line(console, f"    now       {files_and_bytes(inputs['files'], inputs['bytes'])}, in {groups}")
+    _line(
+        console,
+        f"    expected  {files_and_bytes(expected['files'], expected['bytes'])}, {seconds(expected['seconds'])}; "
+        f"{' and '.join(gain)} fewer",
+    )
+
+
+def _outcome(console: Console, action: Mapping[str, Any]) -> None:
+    expected, actual = action["expected"], action["actual"]
+    _line(console, f"  {action['action']}: {action['status']}")
+    if action["snapshot_id"] is not None:
+        rewritten = count(actual["rewritten_data_files"], "file")
+        _line(
+            console,
+            f"    {rewritten} became {files_and_bytes(actual['files'], actual['bytes'])} "
+            f"(expected {files_and_bytes(expected['files'], expected['bytes'])}), "
+            f"{count(actual['removed_delete_files'], 'delete file')} fewer, in {seconds(actual['seconds'])}",
+        )
+        verified = "verified" if action["verified"] else "NOT VERIFIED"
+        _line(console, f"    snapshot {action['snapshot_id']}, {verified}")
+    if action["error"]:
+        _line(console, f"    {action['error']}")
+    for note in action["notes"]:
+        _line(console, f"    {note}")
+
+
+def _table(*columns: str, left: int = 1) -> Table:
+    """`left`: how many columns hold text; numbers stand to the right."""
+    from rich import box
+    from rich.table import Table
+
+    grid = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for index, column in enumerate(columns):
+        is_text = index < left or column in ("due", "run", "plan")
+        grid.add_column(column, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
+    return grid
+
+
+def _score(score: int) -> str:
+    return str(score)
+
+
+def _section(console: Console, title: str, lines: Iterable[str]) -> None:
+    found = list(lines)
+    if found:
+        _line(console, f"{title}:", style="bold")
+        for line in found:
+            _line(console, f"  {line}")
+
+
+def _line(console: Console, text: str, *, style: str | None = None) -> None:
+    # soft_wrap: a long line stays one line, so that it can be searched and copied.
+    console.print(printable(text), style=style, soft_wrap=True)

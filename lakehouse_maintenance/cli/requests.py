@@ -1,0 +1,157 @@
+"""From the options of `plan` and `maintain` to a request, and from plans to files and back."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from lakehouse_maintenance.model.actions import Action
+from lakehouse_maintenance.model.errors import InputError, StorageError
+from lakehouse_maintenance.model.nearest import suggestion
+from lakehouse_maintenance.model.plans import Plan
+
+if TYPE_CHECKING:
+    from lakehouse_maintenance.planning.tables import Request
+
+ENGINES = ("auto", "embedded", "spark")
+STRATEGIES = ("binpack", "sort", "zorder")
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """The options as they were typed."""
+
+    actions: Sequence[str] = ()
+    options: Sequence[str] = ()
+    where: str | None = None
+    strategy: str | None = None
+    sort_order: str | None = None
+    older_than: str | None = None
+    retain_last: str | None = None
+    engine: str | None = None
+    allow_short_retention: bool = False
+    of_rewriting: tuple[str, ...] = field(default=("--option", "--where", "--strategy", "--sort-order"), init=False)
+
+    def request(self) -> Request:
+        """Raises InputError that names the option: for a value that is none, and for an option that nothing asked
+        for would heed."""
+        from lakehouse_maintenance.planning.tables import Request
+
+        actions = tuple(dict.fromkeys(Action(_one_of(name, Action, "--action")) for name in self.actions))
+        request = Request(
+            actions=actions or None,
+            options=pairs(self.options, "--option"),
+            engine=None if self.engine is None else engine_name(self.engine),
+            where=_not_blank(self.where, "--where"),
+            strategy=None if self.strategy is None else _one_of(self.strategy, STRATEGIES, "--strategy"),
+            sort_order=_not_blank(self.sort_order, "--sort-order"),
+        )
+        request.check()
+        self._refuse_ignored(actions)
+        return request
+
+    def _refuse_ignored(self, actions: Collection[Action]) -> None:
+        of_expiry = {
+            "--older-than": self.older_than is not None,
+            "--retain-last": self.retain_last is not None,
+            "--allow-short-retention": self.allow_short_retention,
+        }
+        for option, is_given in of_expiry.items():
+            if is_given:
+                raise InputError(
+                    f"{option} is for {Action.EXPIRE_SNAPSHOTS}, which is not available in this release",
+                    field=option,
+                    hint="leave it out; policies in lakehouse.yaml already say what expires",
+                )
+        if not actions or Action.REWRITE_DATA_FILES in actions:
+            return
+        values = (self.options, self.where, self.strategy, self.sort_order)
+        for option, value in zip(self.of_rewriting, values, strict=True):
+            if value:
+                raise InputError(
+                    f"{option} is for {Action.REWRITE_DATA_FILES}, which is not among the actions asked for",
+                    field=option,
+                    hint=f"add --action {Action.REWRITE_DATA_FILES}, or leave {option} out",
+                )
+
+
+def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
+    """`name=value` texts as a mapping. Raises InputError for a text without `=` and for a name given twice."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        name = name.strip()
+        if not equals or not name:
+            # The text stays out of the message: what was meant as a property's value may be a secret.
+            raise InputError(f"{option} needs name=value", field=option, hint=f"write {option} NAME=VALUE")
+        if name in found:
+            raise InputError(f"{option} {name} is given twice", field=f"{option} {name}", hint="keep one of them")
+        found[name] = value
+    return found
+
+
+def engine_name(text: str) -> str:
+    """Raises InputError for a name that is no engine's."""
+    return _one_of(text, ENGINES, "--engine")
+
+
+def _one_of(text: str, known: Collection[str], option: str) -> str:
+    if text not in set(known):
+        raise InputError(f"{option} cannot be {text!r}", field=option, hint=suggestion(text, map(str, known)))
+    return text
+
+
+def _not_blank(text: str | None, option: str) -> str | None:
+    if text is not None and not text.strip():
+        raise InputError(f"{option} is empty", field=option, hint="write a value, or leave it out")
+    return text
+
+
+def read_plan(source: str) -> Plan:
+    """The plan in a file, `-` for standard input. Raises InputError where it is missing, no plan, or was changed."""
+    try:
+        text = sys.stdin.read() if source == "-" else Path(source).read_text("utf-8")
+        data = json.loads(text)
+    except OSError as error:
+        raise InputError(
+            f"the plan {source} cannot be read: {error.strerror or error}",
+            field="plan",
+            hint="write one with: lakehouse-maintenance plan --out FILE",
+        ) from error
+    except (ValueError, RecursionError) as error:
+        raise InputError(
+            f"{source} is not a plan: it is no JSON", field="plan", hint="write one with: plan --out FILE"
+        ) from error
+    return Plan.from_json(data)
+
+
+def check_out(path: Path | None) -> None:
+    """Raises InputError where a plan may not be written: over anything but an earlier plan or an empty file."""
+    if path is None or not path.exists():
+        if path is not None and not path.absolute().parent.is_dir():
+            raise InputError(f"there is no folder {path.absolute().parent}", field="--out", hint="create it first")
+        return
+    if path.is_file() and path.stat().st_size:
+        try:
+            read_plan(str(path))
+        except InputError as error:
+            raise InputError(
+                f"{path} exists and is no plan: it is not overwritten", field="--out", hint="name another file"
+            ) from error
+    elif path.is_dir():
+        raise InputError(f"{path} is a folder", field="--out", hint="name a file")
+
+
+def write_plan(plan: Plan, path: Path) -> None:
+    """Not by renaming over the old file: a plan that a crash cut short does not fit its digest, so `apply` refuses it.
+
+    Raises StorageError.
+    """
+    try:
+        path.write_text(json.dumps(plan.as_json(), indent=2) + "\n", "utf-8")
+    except OSError as error:
+        raise StorageError(f"the plan cannot be written to {path}: {error.strerror or error}", field="--out") from error

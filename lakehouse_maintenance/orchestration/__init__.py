@@ -1,0 +1,1 @@
+"""Dagster: partitions, resources, assets, checks and jobs. A thin layer over `Lakehouse`; loading it reads no table."""

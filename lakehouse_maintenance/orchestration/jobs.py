@@ -1,0 +1,54 @@
+"""Jobs: tables become partitions, and a table's three assets are materialized in one run."""
+
+# Dagster reads the annotations of `context` itself and takes no text for them: no `from __future__ import annotations`.
+
+import dagster as dg
+
+from lakehouse_maintenance.model.errors import LakehouseError
+from lakehouse_maintenance.orchestration.failing import failure
+from lakehouse_maintenance.orchestration.naming import MAINTAINED_KEY, PLAN_KEY, STATE_KEY, meta
+from lakehouse_maintenance.orchestration.partitions import register
+from lakehouse_maintenance.orchestration.rendering import table
+from lakehouse_maintenance.orchestration.resources import LakehouseResource
+
+_MOST_SHOWN = 200
+
+
+@dg.op(
+    out=dg.Out(dg.Nothing),
+    description="Lists the tables of the configured databases and adds a partition for each that has none. Takes no "
+    "partition away. Fails, adding nothing, where a catalog's listing is not complete.",
+)
+def add_table_partitions(context: dg.OpExecutionContext, lakehouse: LakehouseResource) -> None:
+    """Lists and registers."""
+    opened = lakehouse.open()
+    try:
+        tables = opened.tables()
+    except LakehouseError as error:
+        raise failure(error, opened.config) from None
+    new = register(context.instance, tables)
+    context.log.info(f"{len(tables)} tables, {len(new)} of them are new")
+    context.add_output_metadata(
+        {
+            meta("tables"): len(tables),
+            meta("added"): len(new),
+            meta("new"): dg.MetadataValue.md(table(("new table",), ((key,) for key in new[:_MOST_SHOWN]))),
+        }
+    )
+
+
+@dg.job(
+    executor_def=dg.in_process_executor,
+    description="Adds a partition for every table of the configured databases that has none yet.",
+)
+def register_tables() -> None:
+    """One step."""
+    add_table_partitions()
+
+
+maintain_tables = dg.define_asset_job(
+    name="maintain_tables",
+    selection=dg.AssetSelection.assets(STATE_KEY, PLAN_KEY, MAINTAINED_KEY),
+    executor_def=dg.in_process_executor,
+    description="Measures one table, plans what its policies make due, and applies that plan.",
+)

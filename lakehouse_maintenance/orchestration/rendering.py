@@ -1,0 +1,132 @@
+"""Markdown for Dagster's metadata. Names and reasons come from users' systems: none of them may become markup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from lakehouse_maintenance.model.health import TableHealth
+from lakehouse_maintenance.model.intervals import format_size
+from lakehouse_maintenance.model.outcomes import ActionOutcome, TableOutcome
+from lakehouse_maintenance.model.plans import PlannedAction, TablePlan
+
+_MARKUP = frozenset("\\`*~|<>[]!#&$")
+_LONGEST = 2000
+
+
+def plain(text: object) -> str:
+    """The text as Markdown shows it unchanged, also inside a table's cell.
+
+    Markup becomes character references, which no reader of Markdown takes for markup again; what cannot be seen, such
+    as marks that turn the direction of writing, is named by its code point.
+    """
+    shown = str(text)
+    if len(shown) > _LONGEST:
+        shown = shown[:_LONGEST] + "…"
+    # An underscore inside a word is no markup, and most names have one.
+    return "".join(_plain(char, shown[at - 1 : at], shown[at + 1 : at + 2]) for at, char in enumerate(shown))
+
+
+def _plain(char: str, before: str, after: str) -> str:
+    if char in "\n\r\t":
+        return " "
+    if char == "_" and not (before.isalnum() and after.isalnum()):
+        return "&#95;"
+    if char in _MARKUP:
+        return f"&#{ord(char)};"
+    if not char.isprintable():
+        return f"U+{ord(char):04X}"
+    return char
+
+
+def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
+    """A table; cells are taken as plain text."""
+    lines = [_row(head), "|" + " --- |" * len(head)]
+    lines += [_row(row) for row in rows]
+    return "\n".join(lines)
+
+
+def _row(cells: Sequence[object]) -> str:
+    return "| " + " | ".join(plain(cell) for cell in cells) + " |"
+
+
+def health_report(health: TableHealth) -> str:
+    """The numbers of one table, what is due, and how large its files are."""
+    numbers = [
+        ("score", f"{health.score} of 100"),
+        ("records", f"{health.records:,}"),
+        ("data files", f"{health.data_files:,} ({format_size(health.data_bytes)})"),
+        ("small files", f"{health.small_files:,}"),
+        ("delete files", f"{health.delete_files:,} ({health.deleted_rows:,} rows)"),
+        ("snapshots", f"{health.snapshots:,} ({health.expired_snapshots:,} could expire)"),
+        ("manifests", f"{health.manifests:,} ({format_size(health.manifest_bytes)})"),
+        ("metadata files", f"{health.metadata_files:,}"),
+        ("partitions", f"{health.partitions:,} (at most {health.largest_partition_files:,} files in one)"),
+        ("reclaimable", format_size(health.reclaimable_bytes)),
+    ]
+    parts = [f"**{plain(health.table)}**", table(("health", "now"), numbers)]
+    if health.histogram:
+        parts.append(table(("file size", "files"), health.histogram.items()))
+    if health.due:
+        parts.append(table(("due", "why"), ((due.action, due.reason) for due in health.due)))
+    else:
+        parts.append("Nothing is due.")
+    return "\n\n".join(parts)
+
+
+def plan_report(plan: TablePlan) -> str:
+    """What would be done, why, and what is expected of it; what is left alone, and why."""
+    parts = [f"**{plain(plan.table)}**"]
+    if plan.actions:
+        head = ("action", "why", "reads", "should leave", "gain", "takes", "engine")
+        parts.append(table(head, (_planned(action) for action in plan.actions)))
+    else:
+        parts.append("Nothing would be done.")
+    if plan.skipped:
+        parts.append(table(("left alone", "why"), ((skip.action, skip.reason) for skip in plan.skipped)))
+    return "\n\n".join(parts)
+
+
+def _planned(action: PlannedAction) -> tuple[str, ...]:
+    expected = action.expected
+    return (
+        action.action,
+        action.reason,
+        f"{action.inputs.files:,} files, {format_size(action.inputs.bytes)}",
+        f"{expected.files:,} files, {format_size(expected.bytes)}",
+        f"{expected.fewer_files:,} fewer data files, {expected.fewer_deletes:,} fewer delete files",
+        f"{expected.seconds:.1f} s at {format_size(int(expected.bytes_per_second))}/s ({expected.basis})",
+        f"{action.engine} ({action.control})",
+    )
+
+
+def outcome_report(outcome: TableOutcome) -> str:
+    """How it ended, and what was expected beside what came of it."""
+    parts = [f"**{plain(outcome.table)}**: {plain(outcome.status)}"]
+    if outcome.reason:
+        parts.append(f"Reason: {plain(outcome.reason)}")
+    for action in outcome.actions:
+        parts.append(f"{plain(action.action)}: {plain(action.status)}")
+        parts.append(table(("", "expected", "actual"), _beside(action)))
+        if action.snapshot_id is not None:
+            parts.append(f"Snapshot {action.snapshot_id} follows {action.previous_snapshot_id}.")
+        if action.error is not None and action.error != outcome.reason:
+            parts.append(f"Error: {plain(action.error)}")
+        if action.checks:
+            checks = ((check.name, "passed" if check.passed else "failed", check.detail) for check in action.checks)
+            parts.append(table(("check", "result", "detail"), checks))
+        if action.notes:
+            parts.append("\n".join(f"- {plain(note)}" for note in action.notes))
+    return "\n\n".join(parts)
+
+
+def _beside(action: ActionOutcome) -> list[tuple[str, str, str]]:
+    expected, actual = action.expected, action.actual
+    fewer = actual.rewritten_data_files - actual.added_data_files
+    return [
+        ("files written", f"{expected['files']:,}", f"{actual.files:,}"),
+        ("size of them", format_size(expected["bytes"]), format_size(actual.bytes)),
+        ("fewer data files", f"{expected['fewer_files']:,}", f"{fewer:,}"),
+        ("fewer delete files", f"{expected['fewer_deletes']:,}", f"{actual.removed_delete_files:,}"),
+        ("seconds", f"{expected['seconds']:.1f}", f"{actual.seconds:.1f}"),
+        ("rows written", "", f"{actual.rows:,}"),
+    ]
