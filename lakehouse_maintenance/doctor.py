@@ -7,7 +7,7 @@ the others found.
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, requires, version
 from itertools import islice
@@ -16,19 +16,19 @@ from typing import TYPE_CHECKING, Any
 from lakehouse_maintenance.model.errors import InputError, LakehouseError
 from lakehouse_maintenance.model.listing import Incomplete
 from lakehouse_maintenance.model.locations import Location
-from lakehouse_maintenance.model.nearest import suggestion
 from lakehouse_maintenance.model.names import TableName, quote_part
+from lakehouse_maintenance.model.nearest import suggestion
 
 if TYPE_CHECKING:
     from lakehouse_maintenance.catalogs import Catalog
     from lakehouse_maintenance.config import LakehouseConfig
     from lakehouse_maintenance.execution.observe import Observed
-    from lakehouse_maintenance.selecting import Catalogs
     from lakehouse_maintenance.state import State
     from lakehouse_maintenance.storage import Storage
 
 DISTRIBUTION = "lakehouse-maintenance"
 EVERY = "*"
+_BATCH = 100
 _DATABASES_SEARCHED = 100
 """Databases that are looked through for one table to read."""
 
@@ -57,7 +57,7 @@ class _Failed(Exception):
 
 
 def examine(
-    config: LakehouseConfig, catalogs: Catalogs, state: State, *, write_test: bool = False
+    config: LakehouseConfig, catalogs: Mapping[str, Catalog], state: State, *, write_test: bool = False
 ) -> list[DoctorCheck]:
     """Every check in its order. Never raises, and no text holds a secret of the configuration."""
     found = [
@@ -138,7 +138,7 @@ def _leases(state: State) -> str:
 class _Examination:
     """The checks of one catalog; later ones use what earlier ones found, and say so where that is missing."""
 
-    def __init__(self, config: LakehouseConfig, catalogs: Catalogs, name: str) -> None:
+    def __init__(self, config: LakehouseConfig, catalogs: Mapping[str, Catalog], name: str) -> None:
         self._config = config
         self._catalogs = catalogs
         self._name = name
@@ -170,7 +170,7 @@ class _Examination:
         if isinstance(listed, Incomplete):
             raise _Failed(listed.why, "check credentials and permissions")
         self._namespaces = listed.items
-        return f"{len(listed.items)} databases"
+        return f"databases: {len(listed.items)}"
 
     def _databases(self) -> str:
         written = self._config.databases.get(self._name, (EVERY,))
@@ -183,7 +183,7 @@ class _Examination:
                 f"databases.{self._name} lists {', '.join(missing)}, and the catalog has none of that name",
                 suggestion(missing[0], known),
             )
-        return f"{', '.join(written)} exist"
+        return f"present: {', '.join(written)}"
 
     def _read(self) -> str:
         from lakehouse_maintenance.execution.observe import observe
@@ -239,12 +239,12 @@ def _store_checks(location: Location, storage: Storage, *, write_test: bool) -> 
 
 
 def _list_one_batch(location: Location, storage: Storage) -> str:
-    batch = next(storage.list(location, batch_size=100), [])
-    return f"{len(batch)} objects or more" if len(batch) == 100 else f"{len(batch)} objects"
+    batch = next(storage.list(location, batch_size=_BATCH), [])
+    return f"objects: {len(batch)}{' or more' if len(batch) == _BATCH else ''}"
 
 
 def _read_one_byte(location: Location, storage: Storage) -> str:
-    batches = islice(storage.list(location, batch_size=100), 1)
+    batches = islice(storage.list(location, batch_size=_BATCH), 1)
     found = next((info for batch in batches for info in batch if info.size), None)
     if found is None:
         return "there is nothing to read"

@@ -75,9 +75,13 @@ class Lakehouse:
 
         Without a request: what the policies make due, whatever the budget. Raises InputError for a bad request.
         """
+        (request or Request()).check()
+        return self.plan_for(self.tables(tables), request)
+
+    def plan_for(self, names: Iterable[TableName], request: Request | None = None) -> Plan:
+        """As `plan`, for names that need no looking up; one that does not exist is an entry with its error."""
         asked = request or Request()
         asked.check()
-        names = self.tables(tables)
         planned = plan_tables(map(self._target, names), self._memory, self.state.cache, self.progress, asked)
         return Plan(now_text(), tuple(planned))
 
@@ -96,7 +100,12 @@ class Lakehouse:
 
     def due(self, tables: Sequence[str] = (), request: Request | None = None) -> Plan:
         """The plan that `maintain` would apply: as `plan`, within today's budget where nobody asked for actions."""
-        plan = self.plan(tables, request)
+        (request or Request()).check()
+        return self.due_for(self.tables(tables), request)
+
+    def due_for(self, names: Iterable[TableName], request: Request | None = None) -> Plan:
+        """As `due`, for names that need no looking up."""
+        plan = self.plan_for(names, request)
         budget = self.config.policies.default.budget
         if (request is not None and request.actions is not None) or budget is None or budget.bytes_per_day is None:
             return plan

@@ -68,7 +68,10 @@ def read_pyiceberg(table: Table, *, snapshot_id: int | None = None, ref: str | N
 def read_duckdb(
     metadata_location: str, properties: Mapping[str, str] | None = None, *, snapshot_id: int | None = None
 ) -> list[str]:
-    """Canonical rows through DuckDB's `iceberg_scan`; `properties` are PyIceberg's `s3.*`, None for local files."""
+    """Canonical rows through DuckDB's `iceberg_scan`; `properties` are PyIceberg's `s3.*`, None for local files.
+
+    No judge of equality deletes in partitioned tables: DuckDB 1.5.5 applies one to the rows of every partition.
+    """
     connection = _duckdb_connection(properties or {})
     at = "" if snapshot_id is None else f", snapshot_from_id = {snapshot_id}"
     with _DUCKDB_LOCK:

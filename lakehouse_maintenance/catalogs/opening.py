@@ -72,7 +72,7 @@ def known_properties(name: str) -> dict[str, str]:
             f"PyIceberg's own configuration has nested settings below {nested[0]}",
             "copy them into lakehouse.yaml by hand",
         )
-    return {key: str(value) for key, value in found.items() if value is not None}
+    return {key: str(value) for key, value in found.items()}
 
 
 def _is_sql(settings: Mapping[str, str]) -> bool:

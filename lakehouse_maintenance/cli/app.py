@@ -20,6 +20,7 @@ app = typer.Typer(
     epilog="--config, --json and -v work before and after the verb. Exit codes: 0 done; 1 something failed, is blocked "
     "or unknown; 2 bad input or configuration.",
     add_completion=False,
+    rich_markup_mode=None,  # rich takes longer to load than all the rest of the help
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -27,7 +28,7 @@ app = typer.Typer(
 Tables = Annotated[
     list[str] | None,
     typer.Argument(
-        metavar="[TABLE]...",
+        metavar="TABLE",
         help="catalog.database.table; the catalog may be left out where there is one; * matches within a part. "
         "None: every table of the configured databases.",
         show_default=False,
@@ -40,7 +41,7 @@ Actions = Annotated[
 Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the plan to this file, for apply.")]
 Options = Annotated[
     list[str] | None,
-    typer.Option("--option", metavar="NAME=VALUE", help="An option of rewrite_data_files by Iceberg's name; repeatable."),
+    typer.Option("--option", metavar="NAME=VALUE", help="Option of rewrite_data_files, by Iceberg's name; repeatable."),
 ]
 Where = Annotated[str | None, typer.Option("--where", metavar="FILTER", help="Only files that can hold such rows.")]
 Strategy = Annotated[str | None, typer.Option("--strategy", metavar="NAME", help="binpack, sort or zorder.")]
@@ -63,7 +64,8 @@ def _version(wanted: bool) -> None:
 def _globals(
     # Read by `arguments` before Typer sees the command line; declared for the help text.
     config: Annotated[
-        Path | None, typer.Option("--config", metavar="FILE", help="lakehouse.yaml; else as docs/configuration.md says.")
+        Path | None,
+        typer.Option("--config", metavar="FILE", help="lakehouse.yaml; else where the environment says."),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON on standard output.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Logs on standard error; tracebacks.")] = False,
@@ -87,7 +89,10 @@ def init(
         ),
     ] = None,
 ) -> int:
-    """Try a catalog's connection and write a lakehouse.yaml for it; never overwrites."""
+    """Write a lakehouse.yaml for a catalog.
+
+    Its connection is tried first. An existing file is never overwritten.
+    """
     from lakehouse_maintenance.cli.starting import start
 
     return start(_session(context), catalog, properties or [])
@@ -100,7 +105,7 @@ def doctor(
         bool, typer.Option("--write-test", help="Write a scratch object to each warehouse, and remove it again.")
     ] = False,
 ) -> int:
-    """Check configuration, versions, catalogs, stores and state."""
+    """Check catalogs, stores, versions and state."""
     from lakehouse_maintenance.cli.verbs import examine
 
     return examine(_session(context), write_test=write_test)
@@ -112,7 +117,7 @@ def demo(
     into: Annotated[Path, typer.Option("--into", metavar="DIR", help="Folder of its own.")] = Path("demo-lakehouse"),
     engine: EngineName = None,
 ) -> int:
-    """Build a sick lakehouse in a folder and see it get well."""
+    """See a sick lakehouse get well."""
     from lakehouse_maintenance.cli.verbs import demonstrate
 
     return demonstrate(_session(context), into, engine)
@@ -145,7 +150,10 @@ def plan(
     engine: EngineName = None,
     allow_short_retention: ShortRetention = False,
 ) -> int:
-    """Show what would be done and why, what is expected of it, and why the rest is left alone. Changes nothing."""
+    """Show what would be done, and why.
+
+    With what is expected of it, and why the rest is left alone. Changes nothing.
+    """
     from lakehouse_maintenance.cli.requests import Asked
     from lakehouse_maintenance.cli.verbs import make_plan
 
@@ -168,7 +176,10 @@ def apply(
     context: typer.Context,
     plan: Annotated[str, typer.Argument(metavar="PLAN", help="File that plan --out wrote; - for standard input.")],
 ) -> int:
-    """Run a plan; every file is checked again first, and what no longer fits is left alone."""
+    """Run a plan from a file.
+
+    Every file is checked again first, and what no longer fits is left alone.
+    """
     from lakehouse_maintenance.cli.verbs import apply_plan
 
     return apply_plan(_session(context), plan)
@@ -190,7 +201,10 @@ def maintain(
     engine: EngineName = None,
     allow_short_retention: ShortRetention = False,
 ) -> int:
-    """Plan and run what the policies make due now, within the budget; or the actions that are named."""
+    """Plan and run what is due now.
+
+    What the policies make due, within the budget; or the actions that are named.
+    """
     from lakehouse_maintenance.cli.requests import Asked
     from lakehouse_maintenance.cli.verbs import run_maintenance
 
@@ -214,7 +228,10 @@ def audit(
     last: Annotated[int | None, typer.Option("--last", metavar="N", min=1, help="Only so many of the newest.")] = None,
     table: Annotated[str | None, typer.Option("--table", metavar="TABLE", help="Of this table alone.")] = None,
 ) -> int:
-    """Show the journal: what was about to be done, and what became of it; oldest first."""
+    """Show the journal, oldest first.
+
+    What was about to be done, and what became of it.
+    """
     from lakehouse_maintenance.cli.verbs import show_events
 
     return show_events(_session(context), last=last, table=table)

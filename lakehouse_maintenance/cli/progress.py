@@ -95,7 +95,7 @@ class Lines:
 
     def _print(self, text: str) -> None:
         self._last_line = time.monotonic()
-        print(printable(text), file=self.stream, flush=True)  # noqa: T201 - progress goes to standard error
+        print(printable(text), file=self.stream, flush=True)
 
 
 class Drawn:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
 Json = dict[str, Any]
 
 STYLES = {"done": "green", "failed": "red", "blocked": "yellow", "unknown": "red", "skipped": "dim"}
+_HEALTH_COLUMNS = (
+    *("table", "score", "rows", "files", "data", "small", "deletes"),
+    *("snapshots", "manifests", "reclaimable", "due"),
+)
 _PIPED_WIDTH = 200
 """Columns where the result goes to a file or a pipe, so that names are not cut to an imagined screen."""
 
@@ -35,11 +39,11 @@ def health(data: Json, console: Console) -> None:
         _line(console, "no tables")
         return
     if measured:
-        grid = _table("table", "score", "rows", "files", "data", "small", "deletes", "snapshots", "manifests", "reclaimable", "due")
+        grid = _table(*_HEALTH_COLUMNS)
         for table in measured:
             grid.add_row(
                 printable(table["table"]),
-                _score(table["score"]),
+                str(table["score"]),
                 f"{table['records']:,}",
                 f"{table['data_files']:,}",
                 size(table["data_bytes"]),
@@ -132,7 +136,8 @@ def checks(data: Json, console: Console) -> None:
 def started(data: Json, console: Console) -> None:
     """What `init` found and wrote, and what comes next."""
     names = ", ".join(data["databases"])
-    _line(console, f"catalog {data['catalog']} has {count(len(data['databases']), 'database')}{': ' if names else ''}{names}")
+    found = count(len(data["databases"]), "database") + (f": {names}" if names else "")
+    _line(console, f"catalog {data['catalog']} has {found}")
     _line(console, f"wrote {data['config']}")
     if data["environment"]:
         _line(console, "no secret stands in it; set these environment variables:")
@@ -143,24 +148,11 @@ def started(data: Json, console: Console) -> None:
         _line(console, f"  {command}")
 
 
-def demonstration(data: Json, console: Console) -> None:
-    """Every table's health before and after, side by side."""
-    after = {table["table"]: table for table in data["after"]["tables"]}
-    grid = _table("table", "files before", "after", "deletes before", "after", "manifests before", "after", "score before", "after")
-    for table in data["before"]["tables"]:
-        then = after.get(table["table"], table)
-        pairs = [(table[key], then[key]) for key in ("data_files", "delete_files", "manifests", "score")]
-        cells = [f"{value:,}" for pair in pairs for value in pair]
-        grid.add_row(printable(table["table"]), *cells)
-    console.print(grid)
-    left = data.get("left_alone") or []
-    _section(console, "Left alone", (f"{one['table']}: {one['reason']}" for one in left))
-    _line(console, f"configuration: {data['config']}")
-
-
 def _planned(console: Console, action: Mapping[str, Any]) -> None:
     inputs, expected = action["inputs"], action["expected"]
-    gain = [count(expected[key], thing) for key, thing in (("fewer_files", "file"), ("fewer_deletes", "delete file"))]
+    gain = count(expected["fewer_files"], "file")
+    if expected["fewer_deletes"]:
+        gain += f" and {count(expected['fewer_deletes'], 'delete file')}"
     groups = count(len(action["groups"]), "group")
     _line(console, f"  {action['action']} ({action['engine']}, {action['control']})")
     _line(console, f"    why       {action['reason']}")
@@ -168,7 +160,7 @@ def _planned(console: Console, action: Mapping[str, Any]) -> None:
     _line(
         console,
         f"    expected  {files_and_bytes(expected['files'], expected['bytes'])}, {seconds(expected['seconds'])}; "
-        f"{' and '.join(gain)} fewer",
+        f"{gain} fewer",
     )
 
 
@@ -177,11 +169,13 @@ def _outcome(console: Console, action: Mapping[str, Any]) -> None:
     _line(console, f"  {action['action']}: {action['status']}")
     if action["snapshot_id"] is not None:
         rewritten = count(actual["rewritten_data_files"], "file")
+        removed = actual["removed_delete_files"]
+        deletes = f"{count(removed, 'delete file')} fewer, " if removed else ""
         _line(
             console,
             f"    {rewritten} became {files_and_bytes(actual['files'], actual['bytes'])} "
             f"(expected {files_and_bytes(expected['files'], expected['bytes'])}), "
-            f"{count(actual['removed_delete_files'], 'delete file')} fewer, in {seconds(actual['seconds'])}",
+            f"{deletes}in {seconds(actual['seconds'])}",
         )
         verified = "verified" if action["verified"] else "NOT VERIFIED"
         _line(console, f"    snapshot {action['snapshot_id']}, {verified}")
@@ -201,10 +195,6 @@ def _table(*columns: str, left: int = 1) -> Table:
         is_text = index < left or column in ("due", "run", "plan")
         grid.add_column(column, justify="left" if is_text else "right", overflow="fold", no_wrap=not is_text)
     return grid
-
-
-def _score(score: int) -> str:
-    return str(score)
 
 
 def _section(console: Console, title: str, lines: Iterable[str]) -> None:

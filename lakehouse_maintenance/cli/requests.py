@@ -17,6 +17,7 @@ from lakehouse_maintenance.model.plans import Plan
 if TYPE_CHECKING:
     from lakehouse_maintenance.planning.tables import Request
 
+ACTIONS = tuple(action.value for action in Action)
 ENGINES = ("auto", "embedded", "spark")
 STRATEGIES = ("binpack", "sort", "zorder")
 
@@ -41,7 +42,7 @@ class Asked:
         for would heed."""
         from lakehouse_maintenance.planning.tables import Request
 
-        actions = tuple(dict.fromkeys(Action(_one_of(name, Action, "--action")) for name in self.actions))
+        actions = tuple(dict.fromkeys(Action(_one_of(name, ACTIONS, "--action")) for name in self.actions))
         request = Request(
             actions=actions or None,
             options=pairs(self.options, "--option"),
@@ -50,8 +51,8 @@ class Asked:
             strategy=None if self.strategy is None else _one_of(self.strategy, STRATEGIES, "--strategy"),
             sort_order=_not_blank(self.sort_order, "--sort-order"),
         )
-        request.check()
         self._refuse_ignored(actions)
+        request.check()
         return request
 
     def _refuse_ignored(self, actions: Collection[Action]) -> None:
@@ -100,8 +101,8 @@ def engine_name(text: str) -> str:
 
 
 def _one_of(text: str, known: Collection[str], option: str) -> str:
-    if text not in set(known):
-        raise InputError(f"{option} cannot be {text!r}", field=option, hint=suggestion(text, map(str, known)))
+    if text not in known:
+        raise InputError(f"{option} cannot be {text!r}", field=option, hint=suggestion(text, known))
     return text
 
 

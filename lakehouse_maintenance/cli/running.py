@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 FAILED = 1
 BAD_INPUT = 2
+INTERRUPTED = 128 + signal.SIGINT
 TERMINATED = 128 + signal.SIGTERM
 
 
@@ -49,6 +50,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             session.hide(_masker_of(given))
             session.fail(_usage_error(error))
             return BAD_INPUT
+        except SystemExit as stopped:
+            return stopped.code if isinstance(stopped.code, int) else FAILED
         except BrokenPipeError:
             # Who read the result has enough of it. Python flushes at exit, which must not fail again.
             os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
@@ -70,6 +73,8 @@ def _run(command: Any, arguments: Arguments, session: Session) -> int:
     # What a library prints must not get into the result.
     with nullcontext() if asks_for_text else redirect_stdout(session.err):
         code = command.main(args=rest, prog_name="lakehouse-maintenance", standalone_mode=False, obj=session)
+    if code == INTERRUPTED:
+        session.say("stopped")
     return int(code or 0)
 
 
@@ -93,9 +98,15 @@ def _usage_error(error: TyperException) -> InputError:
     return InputError(message, field=field, hint=f"see: {path} --help")
 
 
-def _internal(error: Exception, *, told: bool) -> LakehouseError:
+class InternalError(LakehouseError):
+    """A fault of ours."""
+
+    code = "internal_error"
+
+
+def _internal(error: Exception, *, told: bool) -> InternalError:
     text = " ".join(str(error).split())
-    return LakehouseError(
+    return InternalError(
         f"internal error: {type(error).__name__}: {text}",
         hint="the traceback is above; please report it" if told else "run it again with -v for the traceback",
     )

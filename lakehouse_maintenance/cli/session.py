@@ -88,7 +88,7 @@ class Session:
 
     def say(self, text: str) -> None:
         """A line for people, on standard error."""
-        print(self.mask(text), file=self.err, flush=True)  # noqa: T201 - the command line speaks here
+        print(self.mask(text), file=self.err, flush=True)
 
     def fail(self, error: LakehouseError) -> None:
         """The error object on standard output, or one message on standard error."""
@@ -102,13 +102,11 @@ class Session:
             return
         lines = [f"error: {told['message']}"]
         lines += [f"  {key}: {told[key]}" for key in ("field", "hint") if told[key]]
-        print("\n".join(map(printable, lines)), file=self.err, flush=True)  # noqa: T201 - as above
+        print("\n".join(map(printable, lines)), file=self.err, flush=True)
 
     def _masked(self, value: Any, *, is_sentence: bool = False) -> Any:
         if isinstance(value, dict):
-            return {
-                key: self._masked(item, is_sentence=is_sentence or key in FREE_TEXT) for key, item in value.items()
-            }
+            return {key: self._masked(item, is_sentence=is_sentence or key in FREE_TEXT) for key, item in value.items()}
         if isinstance(value, list | tuple):
             return [self._masked(item, is_sentence=is_sentence) for item in value]
         return self.mask(value) if is_sentence and isinstance(value, str) else value

@@ -110,9 +110,7 @@ def _scaffold(
         catalog, plain if is_here else {**properties, **references}, databases, references=references
     )
     document = parse_document(scaffold.text, str(path))
-    loaded = config_from_mapping(
-        document.data, base=path.parent, environment={**os.environ, **scaffold.environment}
-    )
+    loaded = config_from_mapping(document.data, base=path.parent, environment={**os.environ, **scaffold.environment})
     found = {key: str(value) for key, value in loaded.catalogs[catalog].properties().items()}
     if found != properties:
         different = sorted(key for key in found.keys() | properties.keys() if found.get(key) != properties.get(key))

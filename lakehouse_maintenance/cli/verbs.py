@@ -37,9 +37,7 @@ def apply_plan(session: Session, source: str) -> int:
     return int(not result.ok)
 
 
-def run_maintenance(
-    session: Session, tables: Sequence[str], asked: Asked, out: Path | None, *, dry_run: bool
-) -> int:
+def run_maintenance(session: Session, tables: Sequence[str], asked: Asked, out: Path | None, *, dry_run: bool) -> int:
     """`maintain`: as `apply`, with `--dry-run` as `plan`. With `--out` the plan is written before it is run."""
     request = asked.request()
     check_out(out)
@@ -73,11 +71,12 @@ def examine(session: Session, *, write_test: bool) -> int:
 def demonstrate(session: Session, into: Path, engine: str | None) -> int:
     """`demo`: 1 where the lakehouse did not get well as it should."""
     from lakehouse_maintenance.demo import run_demo
+    from lakehouse_maintenance.demo.report import draw
 
     name = "embedded" if engine is None else engine_name(engine)
     with session.progress() as progress:
         result = run_demo(into, engine=name, say=session.say, progress=progress)
-    session.show(result.as_json(), rendering.demonstration)
+    session.show(result.as_json(), draw)
     return int(not result.ok)
 
 

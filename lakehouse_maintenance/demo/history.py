@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -24,6 +24,7 @@ from pyiceberg.partitioning import UNPARTITIONED_PARTITION_SPEC, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.serializers import ToOutputFile
 from pyiceberg.table.metadata import new_table_metadata
+from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.sorting import UNSORTED_SORT_ORDER
 from pyiceberg.table.update import (
@@ -37,8 +38,7 @@ from pyiceberg.types import DateType, IntegerType, StringType
 
 from lakehouse_maintenance.engines.embedded_iceberg.output import DataFileWriter, Format
 from lakehouse_maintenance.engines.embedded_iceberg.schema import table_schema
-from lakehouse_maintenance.iceberg.avro import AvroType
-from lakehouse_maintenance.iceberg.fields import ADDED
+from lakehouse_maintenance.iceberg.fields import ADDED, AvroType
 from lakehouse_maintenance.iceberg.metadata import MAIN, Metadata, parse_metadata
 from lakehouse_maintenance.iceberg.summary import replace_summary
 from lakehouse_maintenance.iceberg.writing import write_manifest, write_manifest_list
@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.table import Table
 
+_PATH_ID, _POSITION_ID = 2147483546, 2147483545
+"""Reserved field ids of position delete files (Iceberg spec: Reserved Field IDs)."""
 _AVRO_TYPES: dict[type, AvroType] = {
     DateType: {"type": "int", "logicalType": "date"},
     IntegerType: "int",
@@ -54,8 +56,8 @@ _AVRO_TYPES: dict[type, AvroType] = {
 }
 _POSITION_DELETES = pa.schema(
     [
-        pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": "2147483546"}),
-        pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": "2147483545"}),
+        pa.field("file_path", pa.string(), nullable=False, metadata={"PARQUET:field_id": str(_PATH_ID)}),
+        pa.field("pos", pa.int64(), nullable=False, metadata={"PARQUET:field_id": str(_POSITION_ID)}),
     ]
 )
 _NOTHING_YET = {
@@ -134,12 +136,13 @@ class TableHistory:
         with the commit, under which the files are written already.
         """
         table = self._evolved(evolve)
-        records = [self._write_data(table, at, file) for file in files]
+        schema = table_schema(table.schema())
+        records = [self._write_data(table, schema, at, file) for file in files]
         parts = [records[start::manifests] for start in range(manifests)]
         self._commit(at, table, Operation.APPEND, parts, branch, tags, branches, evolve)
         return [record["file_path"] for record in records]
 
-    def delete(self, at: datetime, deletes: Sequence[NewDeletes]) -> None:
+    def delete_rows(self, at: datetime, deletes: Sequence[NewDeletes]) -> None:
         """Commits position deletes at that time, as a merge-on-read DELETE does."""
         records = [self._write_deletes(at, one) for one in deletes]
         self._commit(at, self.table, Operation.DELETE, [records], MAIN, (), (), ())
@@ -151,8 +154,7 @@ class TableHistory:
         metadata = update_table_metadata(table.metadata, tuple(evolve))
         return type(table)(table.name(), metadata, table.metadata_location, table.io, self.catalog)
 
-    def _write_data(self, table: Table, at: datetime, file: NewFile) -> dict[str, Any]:
-        schema = table_schema(table.schema())
+    def _write_data(self, table: Table, schema: pa.Schema, at: datetime, file: NewFile) -> dict[str, Any]:
         path = self._new_path(file.partition)
         form = Format.of(table.properties, buffer_bytes=64 << 20, dictionary=True)
         writer = DataFileWriter(table, schema, path, form)
@@ -182,8 +184,8 @@ class TableHistory:
             "partition": dict(deletes.partition),
             "record_count": rows.num_rows,
             "file_size_in_bytes": local.stat().st_size,
-            "lower_bounds": [{"key": 2147483546, "value": named[0].encode()}],
-            "upper_bounds": [{"key": 2147483546, "value": named[-1].encode()}],
+            "lower_bounds": [{"key": _PATH_ID, "value": named[0].encode()}],
+            "upper_bounds": [{"key": _PATH_ID, "value": named[-1].encode()}],
         }
 
     def _new_path(self, partition: Partition, suffix: str = "") -> str:
@@ -226,8 +228,8 @@ class TableHistory:
         )
         updates: list[TableUpdate] = [*evolve, AddSnapshotUpdate(snapshot=snapshot)]
         heads = list(dict.fromkeys((branch, *branches)))
-        updates += [SetSnapshotRefUpdate(ref_name=name, type="branch", snapshot_id=snapshot_id) for name in heads]
-        updates += [SetSnapshotRefUpdate(ref_name=name, type="tag", snapshot_id=snapshot_id) for name in tags]
+        updates += [_ref(name, SnapshotRefType.BRANCH, snapshot_id) for name in heads]
+        updates += [_ref(name, SnapshotRefType.TAG, snapshot_id) for name in tags]
         self.catalog.commit_table(self.table, (AssertTableUUID(uuid=uuid.UUID(metadata.uuid)),), tuple(updates))
         self.table = self.catalog.load_table(self.identifier)
         for name in heads:
@@ -263,6 +265,19 @@ class TableHistory:
 def _ours(table: Table) -> Metadata:
     raw = json.loads(table.metadata.model_dump_json(exclude_none=True))
     return parse_metadata(".".join(table.name()), table.metadata_location, raw)
+
+
+def _ref(
+    name: str, kind: Literal[SnapshotRefType.BRANCH, SnapshotRefType.TAG], snapshot_id: int
+) -> SetSnapshotRefUpdate:
+    return SetSnapshotRefUpdate(
+        ref_name=name,
+        type=kind,
+        snapshot_id=snapshot_id,
+        max_ref_age_ms=None,
+        max_snapshot_age_ms=None,
+        min_snapshots_to_keep=None,
+    )
 
 
 def _partition_type(table: Table) -> AvroType:

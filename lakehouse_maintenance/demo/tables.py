@@ -173,7 +173,7 @@ def orders(shop: Workshop) -> None:
             NewDeletes({path: [left.pop() for _ in range(30)] for path, left in files.items()}, {"region": region})
             for region, files in undeleted.items()
         ]
-        table.delete(next(times), doomed)
+        table.delete_rows(next(times), doomed)
 
 
 def orders_audit(shop: Workshop) -> None:
@@ -246,7 +246,7 @@ def inventory(shop: Workshop) -> None:
     )
     by_warehouse = PartitionField(source_id=3, field_id=1000, transform=IdentityTransform(), name="warehouse")
     evolve = (
-        AddSchemaUpdate(schema=evolved),
+        AddSchemaUpdate(schema_=evolved),
         SetCurrentSchemaUpdate(),
         AddPartitionSpecUpdate(spec=PartitionSpec(by_warehouse, spec_id=1)),
         SetDefaultSpecUpdate(),

@@ -1,22 +1,24 @@
 """Avro containers as Iceberg writes them, read and written with raw values and with our own field names.
 
-fastavro resolves fields by name; Iceberg identifies them by id, and its writers disagree on some names. So the schema
-in a container's header is replaced, before reading, by the same schema with our names and without logical types
-(partition values stay numbers and bytes, and go back unchanged). Writing does the reverse: values go out through the
-raw schema, and the header then declares the one with logical types.
+Readers by name would not do: Iceberg identifies fields by id, and its writers disagree on some names. So values are
+read under our names by field id, and without logical types (partition values stay numbers and bytes, and go back
+unchanged). Writing does the reverse: values go out through the schema without logical types, and the header then
+declares the one with them.
 """
 
 from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterable
+import zlib
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 import fastavro
 
+from lakehouse_maintenance.iceberg.decoding import Decoder, Read, read_bytes, read_long
 from lakehouse_maintenance.iceberg.fields import DATA_FILE_ID, NAMES, PARTITION_ID, AvroType
 
 _HEADER = fastavro.parse_schema(
@@ -31,6 +33,8 @@ _HEADER = fastavro.parse_schema(
     }
 )
 _MAGIC = b"Obj\x01"
+_SYNC_SIZE = 16
+_read_meta = Decoder({}, frozenset()).reader({"type": "map", "values": "bytes"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,9 +47,8 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True)
-class _Schemas:
-    writer: bytes
-    reader: Any
+class _Schema:
+    read: Read
     partition: AvroType
 
 
@@ -54,23 +57,63 @@ def read_container(data: bytes, skip: frozenset[str] = frozenset()) -> Container
 
     Raises ValueError where the bytes are no Avro container, are cut short, or have no schema of ours.
     """
-    stream = io.BytesIO(data)
+    if data[: len(_MAGIC)] != _MAGIC:
+        raise ValueError("not an Avro file")
     try:
-        header = fastavro.schemaless_reader(stream, _HEADER, None)
-        if not isinstance(header, dict) or header["magic"] != _MAGIC:
-            raise ValueError("not an Avro file")
-        metadata: dict[str, bytes] = header["meta"]
-        schemas = _schemas(metadata["avro.schema"], skip)
-        swapped = io.BytesIO()
-        fastavro.schemaless_writer(swapped, _HEADER, {**header, "meta": {**metadata, "avro.schema": schemas.writer}})
-        swapped.write(data[stream.tell() :])
-        swapped.seek(0)
-        records: list[Any] = list(fastavro.reader(swapped, schemas.reader))
+        metadata, at = _read_meta(data, len(_MAGIC))
+        schema = _schema(metadata["avro.schema"], skip)
+        decompress = _decompressor(metadata.get("avro.codec", b"null").decode())
+        sync = data[at : at + _SYNC_SIZE]
+        at += _SYNC_SIZE
+        records: list[dict[str, Any]] = []
+        while at < len(data):
+            count, at = read_long(data, at)
+            compressed, at = read_bytes(data, at)
+            if data[at : at + _SYNC_SIZE] != sync:
+                raise ValueError("cut short, or damaged between blocks")
+            at += _SYNC_SIZE
+            records += _block(decompress(compressed), count, schema.read)
     except ValueError:
         raise
-    except Exception as error:  # fastavro raises EOFError, IndexError, struct.error, zlib.error … on damaged input
+    except Exception as error:  # IndexError, struct.error, zlib.error, RecursionError … on damaged input
         raise ValueError(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from error
-    return Container(records, metadata, schemas.partition)
+    return Container(records, metadata, schema.partition)
+
+
+def _block(data: bytes, count: int, read: Read) -> list[dict[str, Any]]:
+    records: list[dict[str, Any]] = []
+    at = 0
+    for _ in range(count):
+        record, at = read(data, at)
+        records.append(record)
+    if at != len(data):
+        raise ValueError(f"{len(data) - at} bytes too many for {count} records")
+    return records
+
+
+def _decompressor(codec: str) -> Callable[[bytes], bytes]:
+    if codec == "null":
+        return bytes
+    if codec == "deflate":
+        return lambda data: zlib.decompress(data, -15)
+    if codec in ("zstandard", "snappy"):
+        import pyarrow
+
+        if codec == "zstandard":
+            return lambda data: bytes(pyarrow.CompressedInputStream(pyarrow.BufferReader(data), "zstd").read())
+        # A checksum of four bytes follows the data, which begins with its size.
+        return lambda data: pyarrow.decompress(data[:-4], _snappy_size(data), codec="snappy", asbytes=True)
+    raise ValueError(f"compressed with {codec}")
+
+
+def _snappy_size(data: bytes) -> int:
+    size = shift = 0
+    for byte in data:
+        size |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    return size
 
 
 def write_container(
@@ -90,17 +133,16 @@ def write_container(
 
 @lru_cache(maxsize=256)
 def _parsed_raw(declared: str) -> Any:
-    return fastavro.parse_schema(_raw(json.loads(declared), rename=False))
+    return fastavro.parse_schema(_raw(json.loads(declared)))
 
 
 @lru_cache(maxsize=256)
-def _schemas(schema_text: bytes, skip: frozenset[str]) -> _Schemas:
-    schema = json.loads(schema_text)
-    raw = _raw(schema, rename=True)
+def _schema(text: bytes, skip: frozenset[str]) -> _Schema:
+    schema = json.loads(text)
     data_file = _field_type(schema, DATA_FILE_ID)
     partition = _field_type(data_file, PARTITION_ID) if data_file is not None else None
-    reader = fastavro.parse_schema(_without(raw, skip)) if skip and data_file is not None else None
-    return _Schemas(json.dumps(raw).encode(), reader, partition)
+    decoder = Decoder(NAMES, frozenset({PARTITION_ID}), skip if data_file is not None else frozenset())
+    return _Schema(decoder.reader(schema), partition)
 
 
 def _field_type(record: AvroType, field_id: int) -> AvroType:
@@ -110,32 +152,17 @@ def _field_type(record: AvroType, field_id: int) -> AvroType:
     return None
 
 
-def _raw(schema: AvroType, *, rename: bool) -> AvroType:
-    """The schema without logical types, and with our names for the fields whose ids we know."""
+def _raw(schema: AvroType) -> AvroType:
+    """The schema without logical types."""
     if isinstance(schema, list):
-        return [_raw(branch, rename=rename) for branch in schema]
+        return [_raw(branch) for branch in schema]
     if not isinstance(schema, dict):
         return schema
     result = {key: value for key, value in schema.items() if key != "logicalType"}
     if result.get("type") == "record":
-        # A partition tuple's own fields have ids of the table's choice: they keep their names.
-        result["fields"] = [
-            {
-                **field,
-                "name": NAMES.get(field.get("field-id"), field["name"]) if rename else field["name"],
-                "type": _raw(field["type"], rename=rename and field.get("field-id") != PARTITION_ID),
-            }
-            for field in result["fields"]
-        ]
+        result["fields"] = [{**field, "type": _raw(field["type"])} for field in result["fields"]]
         return result
     for key in ("items", "values", "type"):
         if isinstance(result.get(key), dict | list):
-            result[key] = _raw(result[key], rename=rename)
+            result[key] = _raw(result[key])
     return result
-
-
-def _without(raw: AvroType, skip: frozenset[str]) -> AvroType:
-    copy = json.loads(json.dumps(raw))
-    data_file = _field_type(copy, DATA_FILE_ID)
-    data_file["fields"] = [field for field in data_file["fields"] if field["name"] not in skip]
-    return copy

@@ -157,18 +157,19 @@ class ReplaceCommit:
         for attempt in range(1, self.attempts + 1):
             try:
                 table, metadata, reader = self._load()
+                done = self._went_through(metadata, tried)
+                if done is not None:
+                    return done
+                head = self._head(metadata)
+                self._refuse_outdated(metadata, head, reader, groups, unknown, tried)
+                staged = stage(table, metadata, head, reader, groups, self.targets)
+                self.guard()
+                self.on_attempt(staged.snapshot_id, staged.files)
             except LakehouseError as error:
-                if unknown is None:
+                # Whatever keeps us from another attempt, the one before may be visible.
+                if unknown is None or isinstance(error, CommitUnknownError):
                     raise
                 raise self._unknown(unknown, tried) from error
-            done = self._went_through(metadata, tried)
-            if done is not None:
-                return done
-            head = self._head(metadata)
-            self._refuse_outdated(metadata, head, reader, groups, unknown, tried)
-            staged = stage(table, metadata, head, reader, groups, self.targets)
-            self.guard()
-            self.on_attempt(staged.snapshot_id, staged.files)
             tried[staged.snapshot_id] = (head.snapshot_id, staged)
             try:
                 self._commit(table, metadata, head, staged)
@@ -179,7 +180,7 @@ class ReplaceCommit:
             except (ValueError, BadRequestError) as error:
                 # Raised before anything is written where our sequence number was taken through another branch; a
                 # table that stands still means that the catalog refuses this commit whatever we do.
-                if self._stands_still(metadata):
+                if unknown is None and self._stands_still(metadata):
                     raise self._rejected(error, unknown, tried) from error
                 last = error
             except Exception as error:  # noqa: BLE001  # see below

@@ -12,7 +12,6 @@ import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import Any, Protocol
 
 from lakehouse_maintenance.iceberg.avro import Container, read_container
@@ -30,7 +29,8 @@ from lakehouse_maintenance.model.files import Content, LiveFile
 from lakehouse_maintenance.model.locations import Location
 from lakehouse_maintenance.storage import Storage
 
-_BATCH = 64
+_BATCH = 512
+_BATCH_BYTES = 32 << 20
 
 
 class BlobCache(Protocol):
@@ -160,8 +160,15 @@ class ManifestReader:
         self, manifests: Iterable[ManifestFile]
     ) -> Iterator[tuple[ManifestFile, Sequence[LiveFile]]]:
         """As `live_files`, manifest by manifest."""
-        pending = iter(manifests)
-        while batch := list(islice(pending, _BATCH)):
+        batch: list[ManifestFile] = []
+        size = 0
+        for manifest in manifests:
+            batch.append(manifest)
+            size += manifest.length
+            if len(batch) >= _BATCH or size >= _BATCH_BYTES:
+                yield from self._batch(batch)
+                batch, size = [], 0
+        if batch:
             yield from self._batch(batch)
 
     def _batch(self, batch: list[ManifestFile]) -> Iterator[tuple[ManifestFile, Sequence[LiveFile]]]:

@@ -24,6 +24,7 @@ from lakehouse_maintenance.iceberg.replace import Identity, Replacement, named
 from lakehouse_maintenance.iceberg.summary import replace_summary
 from lakehouse_maintenance.iceberg.writing import write_manifest, write_manifest_list
 from lakehouse_maintenance.model.deletes import DanglingDeletes
+from lakehouse_maintenance.model.errors import StorageError
 from lakehouse_maintenance.model.files import Content, LiveFile
 
 if TYPE_CHECKING:
@@ -65,8 +66,11 @@ class _Writer:
 
     def put(self, path: str, data: bytes) -> None:
         self.files.append(path)
-        with self.table.io.new_output(path).create() as out:
-            out.write(data)
+        try:
+            with self.table.io.new_output(path).create() as out:
+                out.write(data)
+        except OSError as error:
+            raise StorageError(f"{path} cannot be written: {error}", field=path) from error
 
     def manifest(self, spec_id: int, content: int, partition: AvroType, entries: Sequence[dict[str, Any]]) -> None:
         path = self._locations.new_metadata_location(f"{self._id}-m{next(self._numbers)}.avro")
@@ -95,7 +99,8 @@ def stage(
     `targets`: the data files that a position delete file names, or None where that is not known.
     """
     snapshot_id = _new_snapshot_id(metadata)
-    target = int(metadata.properties.get("commit.manifest.target-size-bytes") or _MANIFEST_TARGET_BYTES)
+    asked = metadata.properties.get("commit.manifest.target-size-bytes", "")
+    target = int(asked) if asked.isdigit() else _MANIFEST_TARGET_BYTES
     manifests = [manifest for manifest in reader.manifests(head) if manifest.live_files != 0]
     removal = _find(reader, manifests, groups, metadata.unpartitioned_specs, targets)
     writer = _Writer(table, metadata, snapshot_id)

@@ -10,7 +10,7 @@ import dagster as dg
 from pydantic import Field
 
 from lakehouse_maintenance.model.actions import Action, Status
-from lakehouse_maintenance.model.errors import LakehouseError, UnknownTableError
+from lakehouse_maintenance.model.errors import LakehouseError
 from lakehouse_maintenance.model.names import TableName
 from lakehouse_maintenance.model.outcomes import TableOutcome
 from lakehouse_maintenance.model.plans import Plan, TablePlan
@@ -33,14 +33,9 @@ _CODE_VERSION = "1"
 
 
 class TableAction(Enum):
-    """Actions on one table. Dagster's configuration takes the names of the members, so they are the actions' own."""
+    """Actions that this release has. Dagster's configuration takes the names of the members: the actions' own."""
 
     rewrite_data_files = Action.REWRITE_DATA_FILES
-    rewrite_position_delete_files = Action.REWRITE_POSITION_DELETE_FILES
-    rewrite_manifests = Action.REWRITE_MANIFESTS
-    expire_snapshots = Action.EXPIRE_SNAPSHOTS
-    remove_orphan_files = Action.REMOVE_ORPHAN_FILES
-    prune_metadata = Action.PRUNE_METADATA
 
 
 class PlanConfig(dg.Config):
@@ -118,12 +113,9 @@ def _request(config: PlanConfig) -> Request | None:
 
 
 def _due(lakehouse: "Lakehouse", name: TableName, request: Request | None) -> tuple[Plan, TablePlan]:
-    """The plan for this very table; its name, read as a pattern, may match others as well."""
-    plan = lakehouse.due([str(name)], request)
-    tables = tuple(table for table in plan.tables if table.table == str(name))
-    if not tables:
-        raise UnknownTableError(f"there is no table {name}", field="table")
-    return Plan(plan.created_at, tables), tables[0]
+    """The plan for this very table, without a look at any other."""
+    plan = lakehouse.due_for([name], request)
+    return plan, plan.tables[0]
 
 
 @dg.asset(
@@ -146,7 +138,7 @@ def maintained(
     name = _table(context)
     try:
         plan = plans.kept(opened.state, name, plans.shown_digest(context.instance, context.partition_key))
-        outcome = _apply(opened, plan, context.run_id, dry_run=config.dry_run)
+        outcome = _apply(opened, plan, context.run.run_id, dry_run=config.dry_run)
     except LakehouseError as error:
         raise failure(error, opened.config) from None
     # Checks first: what verification found is on record also where the run fails for it.

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import dagster as dg
 
-from lakehouse_maintenance.config import LakehouseConfig, load_config
+from lakehouse_maintenance.config import load_config
 from lakehouse_maintenance.config.environment import substitute
 from lakehouse_maintenance.config.loader import VARIABLE, find_config
 from lakehouse_maintenance.config.reading import read_document
 from lakehouse_maintenance.model.errors import ConfigurationError
 
 _logger = logging.getLogger(__name__)
+
+_STAND_IN = "not-set"
 
 
 def checked_path(path: str | Path | None) -> str | None:
@@ -26,9 +27,7 @@ def checked_path(path: str | Path | None) -> str | None:
     """
     try:
         if path is None and not os.environ.get(VARIABLE) and not _is_in_working_directory():
-            _logger.warning(
-                "there is no lakehouse.yaml in %s yet: write one with lakehouse-maintenance init", Path.cwd()
-            )
+            _logger.warning("no lakehouse.yaml in %s: write one with lakehouse-maintenance init", Path.cwd())
             return None
         file = find_config(path, os.environ)
         _check(file)
@@ -39,9 +38,10 @@ def checked_path(path: str | Path | None) -> str | None:
 
 
 def told(error: ConfigurationError) -> str:
-    """Message, key and hint, for people."""
-    hint = f"\nHint: {error.hint}" if error.hint else ""
-    return f"{error.message}{hint}"
+    """Message and hint, for people; the message names the key."""
+    if not error.hint or error.hint in error.message:
+        return error.message
+    return f"{error.message}\nHint: {error.hint}"
 
 
 def _is_in_working_directory() -> bool:
@@ -53,39 +53,25 @@ def _is_in_working_directory() -> bool:
 
 
 def _check(file: Path) -> None:
-    """As a run would load it, but that variables without a value count as empty text.
+    """As a run would load it, but with a text in place of each variable that is not set.
 
-    Code servers need not hold the credentials that runs have. Where a value that does not fit comes from such a
-    variable, the error names the variable.
+    Code servers need not hold the credentials that runs have. Where a key that such a variable fills is wrong with
+    that text, a number for example, the error names the variable.
     """
-    unset = {problem.field for problem in substitute(read_document(file).data, os.environ).problems}
-    try:
-        _load(file, _Lenient(os.environ) if unset else os.environ)
-    except ConfigurationError as error:
-        if error.field not in unset:
-            raise
+    filled = substitute(read_document(file).data, os.environ)
+    unset = {problem.field for problem in filled.problems}
+    if not unset:
         load_config(file)
+        return
+    names = {name for path, names in filled.variables.items() if _dotted(path) in unset for name in names}
+    try:
+        load_config(file, environment={**dict.fromkeys(names, _STAND_IN), **os.environ})
+    except ConfigurationError as error:
+        if error.field in unset:
+            load_config(file)
         raise
-    if unset:
-        keys = ", ".join(sorted(str(key) for key in unset))
-        _logger.warning("%s: variables are not set here, and runs need them: %s", file, keys)
+    _logger.warning("%s: not set here, and needed by runs: %s", file, ", ".join(sorted(names - os.environ.keys())))
 
 
-def _load(file: Path, environment: Mapping[str, str]) -> LakehouseConfig:
-    return load_config(file, environment=environment)
-
-
-class _Lenient(Mapping[str, str]):
-    """Variables, of which those that are not set are empty."""
-
-    def __init__(self, variables: Mapping[str, str]) -> None:
-        self._variables = variables
-
-    def __getitem__(self, name: str) -> str:
-        return self._variables.get(name, "")
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._variables)
-
-    def __len__(self) -> int:
-        return len(self._variables)
+def _dotted(path: tuple[str | int, ...]) -> str:
+    return ".".join(str(part) for part in path)

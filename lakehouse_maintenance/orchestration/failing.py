@@ -17,24 +17,19 @@ if TYPE_CHECKING:
 Metadata = Mapping[str, dg.MetadataValue]
 
 
-def failure(
-    error: LakehouseError, config: LakehouseConfig | None = None, metadata: Metadata | None = None
-) -> dg.Failure:
+def failure(error: LakehouseError, config: LakehouseConfig | None = None) -> dg.Failure:
     """The failure for an error. Only what may pass by itself is left to a retry policy: stores and catalogs."""
     text = f"{error.message} ({error.hint})" if error.hint else error.message
     passing = isinstance(error, StorageError | CatalogUnavailableError) and not isinstance(error, NotFoundError)
-    return failed(
-        text, Status.FAILED, config, {**(metadata or {}), meta("error"): dg.MetadataValue.text(error.code)}, passing
-    )
+    return failed(text, Status.FAILED, config, {meta("error"): dg.MetadataValue.text(error.code)}, retry=passing)
 
 
 def failed(
-    text: str, status: Status, config: LakehouseConfig | None, metadata: Metadata | None = None, retry: bool = False
+    text: str, status: Status, config: LakehouseConfig | None, metadata: Metadata | None = None, *, retry: bool = False
 ) -> dg.Failure:
     """A failure with the status in its metadata. `config`: its secrets are taken out of the text."""
-    description = text if config is None else config.masker.mask(text)
     return dg.Failure(
-        description=description,
+        description=text if config is None else config.masker.mask(text),
         metadata={**(metadata or {}), meta("status"): dg.MetadataValue.text(status.value)},
         allow_retries=retry,
     )

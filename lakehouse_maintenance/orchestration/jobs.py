@@ -27,7 +27,7 @@ def add_table_partitions(context: dg.OpExecutionContext, lakehouse: LakehouseRes
     except LakehouseError as error:
         raise failure(error, opened.config) from None
     new = register(context.instance, tables)
-    context.log.info(f"{len(tables)} tables, {len(new)} of them are new")
+    context.log.info("%s tables, %s of them are new", len(tables), len(new))
     context.add_output_metadata(
         {
             meta("tables"): len(tables),

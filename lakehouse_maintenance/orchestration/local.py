@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,11 +79,11 @@ def _failure(event: dg.DagsterEvent) -> tuple[Status, str]:
     return Status.FAILED, "" if data.error is None else data.error.message.strip()
 
 
-def _status(facts: dict[str, dg.MetadataValue]) -> Status:
+def _status(facts: Mapping[str, dg.MetadataValue]) -> Status:
     text = _text(facts, "status")
     return Status(text) if text else Status.FAILED
 
 
-def _text(facts: dict[str, dg.MetadataValue], name: str) -> str:
+def _text(facts: Mapping[str, dg.MetadataValue], name: str) -> str:
     entry = facts.get(meta(name))
     return "" if entry is None else str(entry.value)

@@ -41,7 +41,15 @@ class Request:
     sort_order: str | None = None
 
     def check(self) -> None:
-        """Raises InputError for options that are unknown, unreadable or contradict each other on every table."""
+        """Raises InputError for actions that this release does not have, and for options that are unknown, unreadable or
+        contradict each other on every table."""
+        for action in self.actions or ():
+            if action != Action.REWRITE_DATA_FILES:
+                raise InputError(
+                    f"{action} is not available in this release",
+                    field="action",
+                    hint=f"available is {Action.REWRITE_DATA_FILES}",
+                )
         check_rewrite_options(self.options, field="option")
         if TARGET in self.options:
             RewriteOptions.resolve(self.options, {})

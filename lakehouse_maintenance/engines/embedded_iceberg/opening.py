@@ -6,8 +6,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 
+from lakehouse_maintenance.model.errors import TableUnreadableError
 from lakehouse_maintenance.model.files import LiveFile
 from lakehouse_maintenance.model.locations import Location
 from lakehouse_maintenance.storage import Storage
@@ -23,8 +25,21 @@ class Opener:
         self._io = io
 
     @contextmanager
-    def open(self, file: LiveFile) -> Iterator[pa.NativeFile]:
-        """Something that pyarrow.parquet reads."""
+    def parquet(self, file: LiveFile) -> Iterator[pq.ParquetFile]:
+        """The file, open for reading. Raises TableUnreadableError also for what goes wrong while it is read from."""
+        try:
+            # INT96 timestamps come as microseconds: as nanoseconds, those before 1677 and after 2262 would be others.
+            with self._open(file) as source, pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as parquet:
+                yield parquet
+        except (pa.ArrowException, OSError, EOFError) as error:
+            raise TableUnreadableError(
+                f"{file.path} cannot be read: {error}",
+                field=file.path,
+                hint="the file is damaged or gone; nothing was changed",
+            ) from error
+
+    @contextmanager
+    def _open(self, file: LiveFile) -> Iterator[pa.NativeFile]:
         location = Location.parse(file.path)
         if location.family == "file":
             # Not mapped into memory: pages of a map count as ours, and the memory limit is a promise.

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-from pyiceberg.io.pyarrow import (
-    compute_statistics_plan,
-    data_file_statistics_from_parquet_metadata,
-    parquet_path_to_id_mapping,
-)
 from pyiceberg.table import Table
 from pyiceberg.table.locations import ObjectStoreLocationProvider, load_location_provider
 
-from lakehouse_maintenance.model.errors import InputError
+from lakehouse_maintenance.engines.embedded_iceberg.statistics import StatisticsPlan
+from lakehouse_maintenance.model.errors import InputError, UnsupportedError
 from lakehouse_maintenance.model.files import LiveFile
 
 _DEFAULT_ROW_GROUP_BYTES = 128 << 20
@@ -46,16 +43,32 @@ class Format:
                 field="write.parquet.compression-codec",
                 hint=f"one of {', '.join(sorted(_CODECS))}",
             )
-        level = properties.get("write.parquet.compression-level")
-        asked = int(properties.get("write.parquet.row-group-size-bytes", _DEFAULT_ROW_GROUP_BYTES))
+        asked = _whole(properties, "write.parquet.row-group-size-bytes", _DEFAULT_ROW_GROUP_BYTES)
         return cls(
             codec=codec,
-            level=int(level) if level and codec in ("zstd", "gzip", "brotli") else (3 if codec == "zstd" else None),
+            level=_level(properties, codec),
             row_group_bytes=min(asked, buffer_bytes),
-            page_bytes=int(properties.get("write.parquet.page-size-bytes", 1 << 20)),
-            dictionary_bytes=int(properties.get("write.parquet.dict-size-bytes", 2 << 20)),
+            page_bytes=_whole(properties, "write.parquet.page-size-bytes", 1 << 20),
+            dictionary_bytes=_whole(properties, "write.parquet.dict-size-bytes", 2 << 20),
             dictionary_columns=dictionary,
         )
+
+
+def _level(properties: dict[str, str], codec: str) -> int | None:
+    """Levels mean something to these codecs alone; zstd's own default would be 1."""
+    if codec not in ("zstd", "gzip", "brotli"):
+        return None
+    level = _whole(properties, "write.parquet.compression-level", -1)
+    return level if level >= 0 else (3 if codec == "zstd" else None)
+
+
+def _whole(properties: dict[str, str], name: str, default: int) -> int:
+    if name not in properties:
+        return default
+    text = properties[name].strip()
+    if not (text.isascii() and text.isdigit()):
+        raise InputError(f"the table's property {name} is {text!r}", field=name, hint="set it to a whole number")
+    return int(text)
 
 
 class OutputFolder:
@@ -69,20 +82,30 @@ class OutputFolder:
         root = self._provider.data_path.rstrip("/") + "/"
         folder = inputs[0].path.rpartition("/")[0] + "/"
         plain = not isinstance(self._provider, ObjectStoreLocationProvider)
-        self._below = folder.removeprefix(root) if plain and folder.startswith(root) else ""
+        below = folder.removeprefix(root) if plain and folder.startswith(root) else ""
+        self._below = "" if _is_cut(below) else below
 
     def new_path(self) -> str:
         """A path that nothing uses."""
-        return self._provider.new_data_location(f"{self._below}{uuid.uuid4()}.parquet")
+        path = self._provider.new_data_location(f"{self._below}{uuid.uuid4()}.parquet")
+        if _is_cut(path):
+            raise UnsupportedError(f"{path} has a character that cannot be written to", field=path)
+        return path
+
+
+def _is_cut(path: str) -> bool:
+    """PyIceberg takes what follows these for no part of the key: every output would go to one and the same object."""
+    return "?" in path or "#" in path
 
 
 class DataFileWriter:
     """Streams batches into one data file. `finish` returns its record for a manifest entry, without partition."""
 
     def __init__(self, table: Table, schema: pa.Schema, path: str, form: Format) -> None:
-        self._table = table
         self._path = path
         self._form = form
+        self._statistics = StatisticsPlan(schema, table.properties)
+        self._nans: Counter[int] = Counter()
         self._schema = schema
         self._pending: list[pa.RecordBatch] = []
         self._pending_bytes = 0
@@ -111,6 +134,7 @@ class DataFileWriter:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Takes a batch of the table's schema."""
+        self._statistics.count_nans(batch, self._nans)
         self._pending.append(batch)
         self._pending_bytes += batch.nbytes
         if self._pending_bytes >= self._form.row_group_bytes:
@@ -128,7 +152,22 @@ class DataFileWriter:
         self._writer.close()
         size = int(self._stream.tell())
         self._stream.close()
-        return _record(self._table, self._path, self._footers[0], size)
+        footer = self._footers[0]
+        return {
+            "content": 0,
+            "file_path": self._path,
+            "file_format": "PARQUET",
+            "record_count": footer.num_rows,
+            "file_size_in_bytes": size,
+            **self._statistics.of(footer, self._nans),
+            "key_metadata": None,
+            "equality_ids": None,
+            "sort_order_id": None,
+            "first_row_id": None,
+            "referenced_data_file": None,
+            "content_offset": None,
+            "content_size_in_bytes": None,
+        }
 
     def abandon(self) -> None:
         """Closes what is open after an error; the file stays, unreferenced."""
@@ -138,51 +177,28 @@ class DataFileWriter:
             self._stream.close()
 
 
-def _record(table: Table, path: str, footer: pq.FileMetaData, size: int) -> dict[str, Any]:
-    schema = table.schema()
-    statistics = data_file_statistics_from_parquet_metadata(
-        footer, compute_statistics_plan(schema, table.properties), parquet_path_to_id_mapping(schema)
-    ).to_serialized_dict()
-
-    def pairs(name: str) -> list[dict[str, Any]]:
-        return [{"key": key, "value": value} for key, value in (statistics.get(name) or {}).items()]
-
-    return {
-        "content": 0,
-        "file_path": path,
-        "file_format": "PARQUET",
-        "record_count": footer.num_rows,
-        "file_size_in_bytes": size,
-        "column_sizes": pairs("column_sizes"),
-        "value_counts": pairs("value_counts"),
-        "null_value_counts": pairs("null_value_counts"),
-        "nan_value_counts": pairs("nan_value_counts"),
-        "lower_bounds": pairs("lower_bounds"),
-        "upper_bounds": pairs("upper_bounds"),
-        "key_metadata": None,
-        "split_offsets": list(statistics["split_offsets"]),
-        "equality_ids": None,
-        "sort_order_id": None,
-        "first_row_id": None,
-        "referenced_data_file": None,
-        "content_offset": None,
-        "content_size_in_bytes": None,
-    }
-
-
 def columns_worth_a_dictionary(footer: pq.FileMetaData) -> tuple[str, ...]:
-    """Columns that gained by their dictionary in an input: its page is small beside the whole chunk.
+    """Columns that gained by their dictionary in an input.
 
     Trying a dictionary on the others costs a fifth of the writing time and is given up half-way.
     """
     if not footer.num_row_groups:
         return ()
     group = footer.row_group(0)
-    found: list[str] = []
-    for index in range(group.num_columns):
-        chunk = group.column(index)
-        if chunk.has_dictionary_page and chunk.dictionary_page_offset:
-            dictionary = chunk.data_page_offset - chunk.dictionary_page_offset
-            if 0 < dictionary < 0.4 * chunk.total_compressed_size or chunk.total_compressed_size < 4096:
-                found.append(chunk.path_in_schema)
-    return tuple(found)
+    chunks = [group.column(index) for index in range(group.num_columns)]
+    return tuple(chunk.path_in_schema for chunk in chunks if chunk.has_dictionary_page and _gained(chunk))
+
+
+_WIDTHS = {"INT32": 4, "INT64": 8, "INT96": 12, "FLOAT": 4, "DOUBLE": 8}
+
+
+def _gained(chunk: pq.ColumnChunkMetaData) -> bool:
+    width = _WIDTHS.get(chunk.physical_type)
+    if width is not None:
+        # A dictionary of distinct numbers in order compresses well, and still is one value a row.
+        nulls = chunk.statistics.null_count if chunk.statistics is not None else 0
+        return chunk.total_uncompressed_size < 0.7 * width * (chunk.num_values - (nulls or 0))
+    if not chunk.dictionary_page_offset:
+        return False
+    dictionary = chunk.data_page_offset - chunk.dictionary_page_offset
+    return 0 < dictionary < 0.4 * chunk.total_compressed_size or chunk.total_compressed_size < 4096

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from lakehouse_maintenance.engines.embedded_iceberg.opening import Opener
 from lakehouse_maintenance.iceberg.replace import Identity
@@ -57,7 +56,7 @@ def load_deletes(files: Sequence[LiveFile], index: DeleteIndex, opener: Opener, 
 
 
 def _read(delete: LiveFile, opener: Opener, wanted: set[str]) -> Mapping[str, Positions]:
-    with opener.open(delete) as source, pq.ParquetFile(source) as parquet:
+    with opener.parquet(delete) as parquet:
         found: dict[str, list[Positions]] = {}
         for batch in parquet.iter_batches(columns=["file_path", "pos"]):
             for path, positions in _by_path(batch, wanted):
@@ -82,7 +81,7 @@ def named_data_files(delete: LiveFile, opener: Opener) -> frozenset[str] | None:
     """Paths of the data files that a position delete file names; None for a format that is not read here."""
     if delete.file_format != "PARQUET":
         return None
-    with opener.open(delete) as source, pq.ParquetFile(source) as parquet:
+    with opener.parquet(delete) as parquet:
         found: set[str] = set()
         for batch in parquet.iter_batches(columns=["file_path"]):
             found.update(batch.column("file_path").unique().to_pylist())

@@ -31,13 +31,16 @@ from lakehouse_maintenance.engines.embedded_iceberg.positions import Deletes, Po
 from lakehouse_maintenance.engines.embedded_iceberg.schema import Projection, file_schema, table_schema
 from lakehouse_maintenance.iceberg.replace import Replacement
 from lakehouse_maintenance.model.deletes import DeleteIndex
-from lakehouse_maintenance.model.errors import TableUnreadableError, UnsupportedError
+from lakehouse_maintenance.model.errors import StorageError, TableUnreadableError, UnsupportedError
 from lakehouse_maintenance.model.files import LiveFile
 from lakehouse_maintenance.storage import Storage
 
 _BATCH_ROWS = 1 << 16
 _READ_AHEAD_BATCHES = 4
 _WHOLE_FILE_BELOW = 4 << 20
+_LEAST_ROW_GROUP = 8 << 20
+_COPIES = 8
+"""Row groups' worth of memory that a worker is reckoned with."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ class Rewriter:
         opener = Opener(self.storage, self.table.io)
         loaded = load_deletes(group.files, deletes, opener, self._name)
         runs = split(group.files, max(1, group.expected_files))
-        workers = min(len(runs), self.threads)
+        workers = self._workers(len(runs))
         form = self._format(group.files[0], opener, workers)
         folder = OutputFolder(self.table, group.files)
         stop = threading.Event()
@@ -97,10 +100,15 @@ class Rewriter:
     def _name(self) -> str:
         return ".".join(self.table.name())
 
+    def _workers(self, runs: int) -> int:
+        """Up to two runs a core go at once: in turns, a last one would leave the other cores idle."""
+        fitting = self.memory_limit // (_COPIES * _LEAST_ROW_GROUP)
+        return max(1, min(runs, 2 * self.threads, fitting))
+
     def _format(self, sample: LiveFile, opener: Opener, workers: int) -> Format:
         # A writer holds a gathered row group, its concatenation and its encoded pages at once.
-        share = max(8 << 20, self.memory_limit // (8 * workers))
-        with opener.open(sample) as source, pq.ParquetFile(source) as parquet:
+        share = max(_LEAST_ROW_GROUP, self.memory_limit // (_COPIES * workers))
+        with opener.parquet(sample) as parquet:
             dictionary = columns_worth_a_dictionary(parquet.metadata)
         return Format.of(self.table.properties, min(share, 64 << 20), dictionary or False)
 
@@ -131,6 +139,9 @@ class Rewriter:
             if writer is not None:
                 outputs.append(writer.finish())
                 writer = None
+        except (pa.ArrowException, OSError) as error:
+            # Reading has errors of its own (Opener.parquet): what is left is the store that takes no more.
+            raise StorageError(f"a data file cannot be written: {error}", field=self._name) from error
         finally:
             if writer is not None:
                 writer.abandon()
@@ -148,29 +159,22 @@ class Rewriter:
     def _read_file(
         self, file: LiveFile, schema: pa.Schema, dropped: Positions | None, opener: Opener
     ) -> Iterator[pa.RecordBatch]:
-        try:
-            with opener.open(file) as source, pq.ParquetFile(source) as parquet:
-                rows = parquet.metadata.num_rows
-                if rows != file.records:
-                    raise TableUnreadableError(
-                        f"{file.path} has {rows} rows, its manifest says {file.records}", field=self._name
-                    )
-                have = file_schema(parquet.schema_arrow, self.table, file.path)
-                projection = Projection(self.table, schema, have, file)
-                start = 0
-                for columns, count in _columns(parquet, projection, file):
-                    batch = pa.RecordBatch.from_arrays(projection(columns, count), schema=schema)
-                    if dropped is not None:
-                        batch = _without(batch, dropped, start)
-                    start += count
-                    if batch.num_rows:
-                        yield batch
-        except (pa.ArrowException, OSError, EOFError) as error:
-            raise TableUnreadableError(
-                f"data file {file.path} cannot be read: {error}",
-                field=self._name,
-                hint="the file is damaged or gone; nothing was changed",
-            ) from error
+        with opener.parquet(file) as parquet:
+            rows = parquet.metadata.num_rows
+            if rows != file.records:
+                raise TableUnreadableError(
+                    f"{file.path} has {rows} rows, its manifest says {file.records}", field=self._name
+                )
+            have = file_schema(parquet.schema_arrow, self.table, file.path)
+            projection = Projection(self.table, schema, have, file)
+            start = 0
+            for columns, count in _columns(parquet, projection, file):
+                batch = pa.RecordBatch.from_arrays(projection(columns, count), schema=schema)
+                if dropped is not None:
+                    batch = _without(batch, dropped, start)
+                start += count
+                if batch.num_rows:
+                    yield batch
 
     def _check_rows(self, files: Sequence[LiveFile], deletes: Deletes, rows: int) -> None:
         """Inputs less deletes must be outputs, before anybody sees them."""

@@ -112,7 +112,7 @@ def conform(array: pa.Array, have: pa.Field, want: pa.Field) -> pa.Array:
         return pa.ExtensionArray.from_storage(target, storage.cast(target.storage_type))
     if isinstance(array.type, pa.BaseExtensionType):
         array = array.storage
-    # Iceberg's timestamps of old files may be INT96, read as nanoseconds: cut to the table's unit, as its readers do.
+    # Imported files may hold nanoseconds: cut to the table's unit, as its readers do.
     return array.cast(target, safe=not pa.types.is_timestamp(target))
 
 

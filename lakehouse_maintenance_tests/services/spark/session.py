@@ -137,7 +137,9 @@ def start_spark(scratch: Path) -> Spark:
         "spark.local.dir": str(scratch / "local"),
         "spark.jars": ",".join(map(str, available_jars())),
         "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC",
+        # Small tables only: compiling queries and hot code would take twice the time of running them.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
     builder = SparkSession.builder.master("local[2]").appName("lakehouse-maintenance-tests")
     for key, value in settings.items():
