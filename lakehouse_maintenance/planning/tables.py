@@ -41,8 +41,8 @@ class Request:
     sort_order: str | None = None
 
     def check(self) -> None:
-        """Raises InputError for actions that this release does not have, and for options that are unknown, unreadable or
-        contradict each other on every table."""
+        """Raises InputError for actions that this release does not have, and for options that are unknown, unreadable
+        or contradict each other on every table."""
         for action in self.actions or ():
             if action != Action.REWRITE_DATA_FILES:
                 raise InputError(
