@@ -22,7 +22,10 @@ from lakehouse_maintenance.execution.clock import now_text
 from lakehouse_maintenance.execution.making import Target, measure_tables, plan_tables
 from lakehouse_maintenance.execution.memory import Memory
 from lakehouse_maintenance.execution.progress import Progress, Silent
-from lakehouse_maintenance.execution.running import Run, run_table
+from lakehouse_maintenance.execution.running import run_table
+from lakehouse_maintenance.execution.territory import folders_of, places, refuse_neighbours
+from lakehouse_maintenance.execution.work import Run
+from lakehouse_maintenance.iceberg.metadata import Metadata
 from lakehouse_maintenance.model.errors import InputError
 from lakehouse_maintenance.model.events import Event
 from lakehouse_maintenance.model.health import TableHealth
@@ -142,6 +145,7 @@ class Lakehouse:
             policy=self.config.policy_for(name),
             named_by_policy=(name.catalog, *name.namespace, name.table) in index.tables,
             default_engine=self.config.engine.use,
+            longest_reader=self.config.readers.longest,
         )
 
     def _planned_target(self, table: TablePlan) -> Target:
@@ -164,7 +168,12 @@ class Lakehouse:
             cache=self.state.cache,
             progress=self.progress,
             memory_limit=self.config.engine.memory_limit,
+            neighbours=self._neighbours,
         )
+
+    def _neighbours(self, name: TableName, metadata: Metadata) -> str | None:
+        others = places(self.config.delta)
+        return refuse_neighbours(self.catalogs, others, name, folders_of(metadata), self.state.cache)
 
     def _run_one(self, run: Run, target: Target, plan: TablePlan) -> TableOutcome:
         return run_table(run, target, plan)

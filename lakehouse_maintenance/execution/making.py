@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
 from lakehouse_maintenance.catalogs import Catalog
 from lakehouse_maintenance.execution.clock import now_ms
 from lakehouse_maintenance.execution.memory import Memory
-from lakehouse_maintenance.execution.observe import Observed, health_of, observe
+from lakehouse_maintenance.execution.observe import Observed, expiry_facts, health_of, observe
 from lakehouse_maintenance.execution.progress import Progress
 from lakehouse_maintenance.iceberg.manifests import BlobCache
 from lakehouse_maintenance.model.errors import LakehouseError
@@ -37,6 +38,7 @@ class Target:
     policy: Policy
     named_by_policy: bool
     default_engine: str
+    longest_reader: timedelta = timedelta(hours=24)
 
 
 def measure_tables(
@@ -85,8 +87,16 @@ def plan_one(observed: Observed, target: Target, memory: Memory, request: Reques
         last_run_ms=remembered.last_run_ms,
         named_by_policy=target.named_by_policy,
         default_engine=target.default_engine,
+        expiry=expiry_facts(observed.metadata),
+        longest_reader=target.longest_reader,
     )
-    return plan_table(subject, lambda options: observed.groups(options, now), request=request, throughput=throughput)
+    return plan_table(
+        subject,
+        lambda options: observed.groups(options, now),
+        request=request,
+        throughput=throughput,
+        reach=observed.reach,
+    )
 
 
 def describe(error: LakehouseError) -> str:

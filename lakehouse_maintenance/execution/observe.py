@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lakehouse_maintenance.catalogs import Catalog
+from lakehouse_maintenance.iceberg.expiry import only_reached_by
 from lakehouse_maintenance.iceberg.manifests import BlobCache, ManifestFile, ManifestReader
 from lakehouse_maintenance.iceberg.measure import measure
 from lakehouse_maintenance.iceberg.metadata import Metadata, read_metadata
@@ -16,6 +17,7 @@ from lakehouse_maintenance.model.files import LiveFile
 from lakehouse_maintenance.model.health import TableHealth
 from lakehouse_maintenance.model.names import TableName
 from lakehouse_maintenance.planning.compaction import GroupPlan, plan_groups
+from lakehouse_maintenance.planning.expiring import ExpiryFacts, Reach
 from lakehouse_maintenance.planning.expiry import expired_snapshots
 from lakehouse_maintenance.planning.rewrite_options import RewriteOptions
 from lakehouse_maintenance.planning.score import score
@@ -51,6 +53,11 @@ class Observed:
         files = self.reader.live_files(self.manifests(deletes=False))
         return {file.path: file for file in files if file.path in paths}
 
+    def reach(self, expired: frozenset[int]) -> Reach:
+        """What only these snapshots reach."""
+        found = list(only_reached_by(self.metadata, self.reader, expired))
+        return Reach(len(found), sum(reference.size or 0 for reference in found))
+
     def groups(self, options: RewriteOptions, now_ms: int) -> GroupPlan:
         """What bin-packing would rewrite."""
         files = self.reader.live_files(self.manifests(deletes=False))
@@ -65,6 +72,11 @@ def observe(catalog: Catalog, name: TableName, cache: BlobCache | None = None) -
     location, storage = catalog.locate(name)
     metadata = read_metadata(storage, str(name), location)
     return Observed(name, metadata, storage, ManifestReader(storage, str(name), cache))
+
+
+def expiry_facts(metadata: Metadata) -> ExpiryFacts:
+    """Snapshots and refs, for retention rules."""
+    return ExpiryFacts(metadata.snapshot_facts(), tuple(metadata.refs.values()), metadata.properties)
 
 
 def health_of(

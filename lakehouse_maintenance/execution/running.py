@@ -1,88 +1,35 @@
-"""Running one table's plan: lease, journal, recheck, rewrite, commit, verify, journal.
+"""Running one table's plan, under its lease, with everything in the journal.
 
 In order, for each table:
   1. take the table's lease (nobody else of us works on it);
-  2. finish what an earlier run left open in the journal (recovery.py);
-  3. for each action: journal the intent; look at the table afresh and recheck the plan by the predicates that made it;
-     rewrite; journal each attempt to commit before it is made; commit under the lease; verify; journal the outcome.
-Nothing is deleted. Files of attempts that did not become visible stay, and the journal names them.
+  2. finish what an earlier run left: intents without outcome (recovery), lists of files half removed (deleting);
+  3. for each action: journal the intent, run it (rewriting, expiring), journal the outcome.
+Each action looks at the table afresh and checks the plan again by the predicates that made it. Files of attempts that
+did not become visible stay, and the journal names them.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Any
 
-from lakehouse_maintenance.engines.embedded_iceberg.opening import Opener
-from lakehouse_maintenance.engines.embedded_iceberg.positions import named_data_files
-from lakehouse_maintenance.engines.embedded_iceberg.rewrite import Group, Rewriter
 from lakehouse_maintenance.execution.clock import now_ms, now_text
+from lakehouse_maintenance.execution.deleting import finish_open_lists
+from lakehouse_maintenance.execution.expiring import expire
 from lakehouse_maintenance.execution.making import Target, describe
-from lakehouse_maintenance.execution.memory import Memory
-from lakehouse_maintenance.execution.observe import Observed, observe
-from lakehouse_maintenance.execution.progress import Progress
 from lakehouse_maintenance.execution.recovery import recover
-from lakehouse_maintenance.execution.verify import verify_rewrite
-from lakehouse_maintenance.iceberg.commit import Committed, GroupsOutdated, ReplaceCommit, Stamp
-from lakehouse_maintenance.iceberg.manifests import BlobCache
-from lakehouse_maintenance.iceberg.replace import Replacement
-from lakehouse_maintenance.model.actions import Status
-from lakehouse_maintenance.model.errors import (
-    CommitConflictError,
-    CommitUnknownError,
-    LakehouseError,
-    LeaseHeldError,
-    TableError,
-    UnsupportedError,
-)
+from lakehouse_maintenance.execution.rewriting import rewrite
+from lakehouse_maintenance.execution.work import Blocked, Run, Work, named_files
+from lakehouse_maintenance.model.actions import Action, Status
+from lakehouse_maintenance.model.errors import CommitUnknownError, LakehouseError, LeaseHeldError
 from lakehouse_maintenance.model.events import Event
-from lakehouse_maintenance.model.outcomes import ActionOutcome, Actual, Check, TableOutcome
-from lakehouse_maintenance.model.plans import FileGroup, PlannedAction, TablePlan
-from lakehouse_maintenance.planning.blocks import block
-from lakehouse_maintenance.planning.compaction import recheck
-from lakehouse_maintenance.planning.rewrite_options import RewriteOptions
-from lakehouse_maintenance.state import Lease, State
+from lakehouse_maintenance.model.outcomes import ActionOutcome, Actual, TableOutcome
+from lakehouse_maintenance.model.plans import PlannedAction, TablePlan
+from lakehouse_maintenance.state import Lease
 
 LEASE_TTL = timedelta(minutes=2)
 """How long a killed run keeps others from its table. A living one renews its lease three times in this time."""
-
-ROUNDS = 4
-"""How often groups that other writers outdate are read and written anew before we give up on them."""
-
-_MOST_FILES_NAMED = 2000
-"""Files named in one journal event; a count stands for the rest."""
-
-
-@dataclass(frozen=True, slots=True)
-class Run:
-    """What all tables of one run share."""
-
-    run_id: str
-    owner: str
-    digest: str
-    state: State
-    memory: Memory
-    cache: BlobCache | None
-    progress: Progress
-    memory_limit: int
-
-
-@dataclass
-class _Work:
-    """Numbers of one rewrite as it goes."""
-
-    started: float = field(default_factory=time.monotonic)
-    written: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    snapshot_ids: list[int] = field(default_factory=list)
-    groups_dropped: int = 0
-    attempts: int = 0
-
-    def seconds(self) -> float:
-        return round(time.monotonic() - self.started, 3)
 
 
 def run_table(run: Run, target: Target, plan: TablePlan) -> TableOutcome:
@@ -95,13 +42,23 @@ def run_table(run: Run, target: Target, plan: TablePlan) -> TableOutcome:
     try:
         with run.state.leases.acquire(name, run_id=run.run_id, owner=run.owner, ttl=LEASE_TTL) as lease:
             recover(run.state, run.memory, target, run.cache)
-            outcomes = [_run_action(run, target, plan, action, lease) for action in plan.actions]
+            finish_open_lists(run, target, lease)
+            outcomes = _run_actions(run, target, plan, lease)
     except LeaseHeldError as error:
         return TableOutcome(name, Status.BLOCKED, describe(error))
     except LakehouseError as error:
         return TableOutcome(name, Status.FAILED, describe(error))
     worst = next((o for o in outcomes if o.status is not Status.DONE), outcomes[0])
     return TableOutcome(name, worst.status, worst.error or "", tuple(outcomes))
+
+
+def _run_actions(run: Run, target: Target, plan: TablePlan, lease: Lease) -> list[ActionOutcome]:
+    outcomes: list[ActionOutcome] = []
+    for action in plan.actions:
+        outcomes.append(_run_action(run, target, plan, action, lease))
+        if outcomes[-1].status in (Status.UNKNOWN, Status.BLOCKED):
+            break  # after an unknown commit nothing is cleaned up
+    return outcomes
 
 
 def _run_action(run: Run, target: Target, plan: TablePlan, action: PlannedAction, lease: Lease) -> ActionOutcome:
@@ -119,13 +76,13 @@ def _run_action(run: Run, target: Target, plan: TablePlan, action: PlannedAction
     )
     run.state.journal.record(intent)
     run.progress.begin(name, action.action, action.inputs.files, action.inputs.bytes)
-    work = _Work()
+    work = Work()
     outcome = ActionOutcome(action.action, Status.FAILED, asdict(action.expected), Actual(), error="interrupted")
     try:
-        outcome = _rewrite(run, target, plan, action, lease, work)
+        outcome = _RUNNERS[action.action](run, target, plan, action, lease, work)
     except CommitUnknownError as error:
         outcome = replace(outcome, status=Status.UNKNOWN, error=describe(error))
-    except _Blocked as blocked:
+    except Blocked as blocked:
         outcome = replace(outcome, status=Status.BLOCKED, error=str(blocked))
     except LakehouseError as error:
         outcome = replace(outcome, error=describe(error))
@@ -136,238 +93,10 @@ def _run_action(run: Run, target: Target, plan: TablePlan, action: PlannedAction
     return outcome
 
 
-class _Blocked(Exception):
-    """Somebody else's word keeps us from the table now."""
+_RUNNERS = {Action.REWRITE_DATA_FILES: rewrite, Action.EXPIRE_SNAPSHOTS: expire}
 
 
-def _rewrite(
-    run: Run, target: Target, plan: TablePlan, action: PlannedAction, lease: Lease, work: _Work
-) -> ActionOutcome:
-    """Rewrites and commits the groups; those that other writers outdate are redone from fresh metadata."""
-    options = RewriteOptions.from_text(action.options)
-    done: dict[int, Replacement] = {}
-    unsupported: dict[int, str] = {}
-    committed: Committed | None = None
-    for round_number in range(1, ROUNDS + 1):
-        observed = observe(target.catalog, target.name, run.cache)
-        _refuse_blocked(observed, plan, target)
-        fresh = _recheck(observed, action.groups, options, skip={*done, *unsupported})
-        _rewrite_groups(run, target, observed, fresh, options, lease, work, done, unsupported)
-        worthwhile = {index: group for index, group in done.items() if _gains(group)}
-        work.groups_dropped = len(action.groups) - len(worthwhile)
-        if not worthwhile:
-            return _nothing_left(action, work, unsupported)
-        try:
-            committed = _commit(run, target, observed, list(worthwhile.values()), action, lease, work)
-        except GroupsOutdated as outdated:
-            indices = list(worthwhile)
-            for position, reason in outdated.reasons.items():
-                done.pop(indices[position])
-                work.notes.append(f"round {round_number}: a group was redone: {reason}")
-            continue
-        done = worthwhile
-        break
-    if committed is None:
-        raise CommitConflictError(
-            f"{plan.table}: other writers outdated the rewritten files {ROUNDS} times",
-            field=plan.table,
-            hint="nothing was changed; a settle time keeps compaction away from partitions that are being written",
-        )
-    return _finish(run, target, action, committed, list(done.values()), work)
-
-
-def _refuse_blocked(observed: Observed, plan: TablePlan, target: Target) -> None:
-    if plan.uuid is not None and observed.metadata.uuid != plan.uuid:
-        raise TableError(f"{plan.table} is another table than the planned one", field=plan.table, hint="plan anew")
-    reason = block(observed.metadata.state(), now_ms=now_ms(), named_by_policy=target.named_by_policy)
-    if reason is not None:
-        raise _Blocked(reason)
-
-
-def _recheck(
-    observed: Observed, groups: Sequence[FileGroup], options: RewriteOptions, skip: set[int]
-) -> dict[int, FileGroup]:
-    """Groups that still make sense at the fresh head, by their number in the plan."""
-    pending = {index: group for index, group in enumerate(groups) if index not in skip}
-    if not pending:
-        return {}
-    paths = frozenset(file.path for group in pending.values() for file in group.files)
-    current = observed.data_files(paths)
-    deletes = observed.delete_index()
-    state = observed.metadata.state()
-    checked = {index: recheck(group, current, deletes, state, options) for index, group in pending.items()}
-    return {index: group for index, group in checked.items() if group is not None}
-
-
-def _rewrite_groups(
-    run: Run,
-    target: Target,
-    observed: Observed,
-    groups: dict[int, FileGroup],
-    options: RewriteOptions,
-    lease: Lease,
-    work: _Work,
-    done: dict[int, Replacement],
-    unsupported: dict[int, str],
-) -> None:
-    """Reads and writes each group; `done` and `unsupported` learn the results by number."""
-    if not groups:
-        return
-    table = target.catalog.load(target.name)
-    name = str(target.name)
-    rewriter = Rewriter(
-        table=table,
-        storage=observed.storage,
-        memory_limit=run.memory_limit,
-        progress=lambda files, size: run.progress.advance(name, files, size),
-        written=work.written.append,
-    )
-    current = observed.data_files(frozenset(file.path for group in groups.values() for file in group.files))
-    deletes = observed.delete_index()
-    head = observed.metadata.head()
-    assert head is not None, "groups were found, so there is a head"
-    # Half-way between target and maximum, as Iceberg's writers do: an estimate that was a little low costs no file.
-    roll = (options.target_file_size_bytes + options.max_file_size_bytes) // 2
-    for index, group in groups.items():
-        lease.check()
-        files = tuple(current[file.path] for file in group.files)
-        try:
-            done[index] = rewriter.rewrite(Group(files, group.expected_files, head.sequence_number, roll), deletes)
-        except UnsupportedError as error:
-            unsupported[index] = describe(error)
-            work.notes.append(f"a group was left alone: {describe(error)}")
-
-
-def _gains(group: Replacement) -> bool:
-    """What came out has to be worth a commit (IM-26), whatever was estimated."""
-    return len(group.outputs) < len(group.inputs) or any(group.applied.values())
-
-
-def _commit(
-    run: Run,
-    target: Target,
-    observed: Observed,
-    groups: Sequence[Replacement],
-    action: PlannedAction,
-    lease: Lease,
-    work: _Work,
-) -> Committed:
-    name = str(target.name)
-    opener = Opener(observed.storage, target.catalog.load(target.name).io)
-    targets: dict[tuple[str, int | None], frozenset[str] | None] = {}
-
-    def on_attempt(snapshot_id: int, files: tuple[str, ...]) -> None:
-        work.attempts += 1
-        work.snapshot_ids.append(snapshot_id)
-        work.written.extend(files)
-        attempt = Event(
-            at=now_text(),
-            run_id=run.run_id,
-            table=name,
-            action=action.action,
-            phase="intent",
-            digest=run.digest,
-            files=sum(len(group.inputs) for group in groups),
-            bytes=sum(file.size for group in groups for file in group.inputs),
-            details={"attempt": work.attempts, "snapshot_id": snapshot_id, "written": _named(work.written)},
-        )
-        run.state.journal.record(attempt)
-
-    def delete_targets(delete: Any) -> frozenset[str] | None:
-        if delete.identity not in targets:
-            targets[delete.identity] = named_data_files(delete, opener)
-        return targets[delete.identity]
-
-    commit = ReplaceCommit(
-        catalog=target.catalog,
-        name=target.name,
-        uuid=observed.metadata.uuid,
-        stamp=Stamp(run.run_id, action.action, run.digest),
-        guard=lease.check,
-        on_attempt=on_attempt,
-        targets=delete_targets,
-        cache=run.cache,
-    )
-    return commit.run(groups)
-
-
-def _nothing_left(action: PlannedAction, work: _Work, unsupported: dict[int, str]) -> ActionOutcome:
-    """Every group was dropped: the table changed since the plan, or the engine cannot do them."""
-    if unsupported and len(unsupported) == len(action.groups):
-        return ActionOutcome(
-            action.action,
-            Status.SKIPPED,
-            asdict(action.expected),
-            Actual(seconds=work.seconds(), groups_dropped=work.groups_dropped),
-            error="unsupported: " + next(iter(unsupported.values())),
-            notes=tuple(work.notes),
-        )
-    return ActionOutcome(
-        action.action,
-        Status.SKIPPED,
-        asdict(action.expected),
-        Actual(seconds=work.seconds(), groups_dropped=work.groups_dropped),
-        error="the table changed since it was planned: nothing of the plan is worth doing any more",
-        notes=tuple(work.notes),
-    )
-
-
-def _finish(
-    run: Run,
-    target: Target,
-    action: PlannedAction,
-    committed: Committed,
-    groups: Sequence[Replacement],
-    work: _Work,
-) -> ActionOutcome:
-    actual = Actual(
-        files=sum(len(group.outputs) for group in groups),
-        bytes=sum(output["file_size_in_bytes"] for group in groups for output in group.outputs),
-        seconds=work.seconds(),
-        rewritten_data_files=sum(len(group.inputs) for group in groups),
-        added_data_files=len(committed.added_files),
-        removed_delete_files=committed.removed_delete_files,
-        rows=sum(group.rows for group in groups),
-        groups_done=len(groups),
-        groups_dropped=work.groups_dropped,
-        attempts=committed.attempts,
-    )
-    read = sum(file.size for group in groups for file in group.inputs)
-    run.memory.took(read, actual.seconds)
-    run.memory.spend(read)
-    checks = _verify(run, target, committed, groups)
-    failed = [check for check in checks if not check.passed]
-    notes = [*work.notes, "storage shrinks when the snapshots before this one expire"]
-    return ActionOutcome(
-        action=action.action,
-        status=Status.FAILED if failed else Status.DONE,
-        expected=asdict(action.expected),
-        actual=actual,
-        snapshot_id=committed.snapshot_id,
-        previous_snapshot_id=committed.previous_snapshot_id,
-        verified=not failed,
-        checks=checks,
-        error=None
-        if not failed
-        else f"verification failed: {failed[0].name}: {failed[0].detail}; "
-        f"roll back to snapshot {committed.previous_snapshot_id}",
-        notes=tuple(notes),
-    )
-
-
-def _verify(run: Run, target: Target, committed: Committed, groups: Sequence[Replacement]) -> tuple[Check, ...]:
-    try:
-        observed = observe(target.catalog, target.name, run.cache)
-        before = observed.metadata.snapshots.get(committed.previous_snapshot_id)
-        after = observed.metadata.snapshots.get(committed.snapshot_id)
-        if before is None or after is None:
-            return (Check("rows_unchanged", False, "our snapshot, or the one before, is no longer in the table"),)
-        return verify_rewrite(observed, before, after, groups)
-    except LakehouseError as error:
-        return (Check("rows_unchanged", False, f"could not be verified: {describe(error)}"),)
-
-
-def _record_outcome(run: Run, name: str, action: PlannedAction, outcome: ActionOutcome, work: _Work) -> None:
+def _record_outcome(run: Run, name: str, action: PlannedAction, outcome: ActionOutcome, work: Work) -> None:
     if outcome.status is Status.UNKNOWN:
         run.memory.left_unresolved(name, run.run_id, action.action, work.snapshot_ids)
     details: dict[str, Any] = {
@@ -381,10 +110,10 @@ def _record_outcome(run: Run, name: str, action: PlannedAction, outcome: ActionO
     if outcome.status is not Status.DONE:
         details["error"] = outcome.error
         # Nothing of a failed or unknown run is cleaned up here: this is where it lies.
-        details["written"] = _named(work.written)
+        details["written"] = named_files(work.written)
         details["attempted_snapshots"] = work.snapshot_ids
     elif outcome.actual.attempts > 1 or work.notes:
-        details["written"] = _named(work.written)
+        details["written"] = named_files(work.written)
     run.state.journal.record(
         Event(
             at=now_text(),
@@ -401,7 +130,3 @@ def _record_outcome(run: Run, name: str, action: PlannedAction, outcome: ActionO
     )
     if outcome.status is Status.DONE:
         run.memory.ran(name, action.action, now_ms())
-
-
-def _named(paths: Sequence[str]) -> dict[str, Any]:
-    return {"files": len(paths), "paths": list(paths[:_MOST_FILES_NAMED])}

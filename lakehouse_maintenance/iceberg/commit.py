@@ -124,6 +124,35 @@ def pause(attempt: int) -> None:
     time.sleep(random.uniform(0, min(4.0, 0.1 * 2**attempt)))
 
 
+def load_for_commit(
+    catalog: Catalog, name: TableName, uuid: str, cache: BlobCache | None
+) -> tuple[Table, Metadata, ManifestReader]:
+    """The table as it is now, if we may commit to it.
+
+    Raises CommitConflictError where the name is another table's by now, UnsupportedError where a commit would lose
+    something, and what loading raises.
+    """
+    table = catalog.load(name)
+    storage = catalog.storage_of(table)
+    metadata = read_metadata(storage, str(name), table.metadata_location)
+    if metadata.uuid != uuid:
+        raise CommitConflictError(f"{name} is another table now (it was dropped and made anew)", field=str(name))
+    if metadata.format_version > 2:
+        raise UnsupportedError(
+            f"{name}: the embedded engine does not commit to format version {metadata.format_version}",
+            field=str(name),
+        )
+    if catalog.client_side_commits:
+        lost = lost_paths(metadata.raw, table.metadata.model_dump(mode="json", by_alias=True))
+        if lost:
+            raise UnsupportedError(
+                f"{name}: a commit through this catalog would drop {', '.join(lost[:3])} from its metadata",
+                field=str(name),
+                hint="commit through a REST catalog, or with the engine that wrote this metadata",
+            )
+    return table, metadata, ManifestReader(storage, str(name), cache)
+
+
 @dataclass
 class ReplaceCommit:
     """One REPLACE to bring into a table: configured once, run once.
@@ -201,27 +230,7 @@ class ReplaceCommit:
         )
 
     def _load(self) -> tuple[Table, Metadata, ManifestReader]:
-        table = self.catalog.load(self.name)
-        storage = self.catalog.storage_of(table)
-        metadata = read_metadata(storage, str(self.name), table.metadata_location)
-        if metadata.uuid != self.uuid:
-            raise CommitConflictError(
-                f"{self.name} is another table now (it was dropped and made anew)", field=str(self.name)
-            )
-        if metadata.format_version > 2:
-            raise UnsupportedError(
-                f"{self.name}: the embedded engine does not commit to format version {metadata.format_version}",
-                field=str(self.name),
-            )
-        if self.catalog.client_side_commits:
-            lost = lost_paths(metadata.raw, table.metadata.model_dump(mode="json", by_alias=True))
-            if lost:
-                raise UnsupportedError(
-                    f"{self.name}: a commit through this catalog would drop {', '.join(lost[:3])} from its metadata",
-                    field=str(self.name),
-                    hint="commit through a REST catalog, or with the engine that wrote this metadata",
-                )
-        return table, metadata, ManifestReader(storage, str(self.name), self.cache)
+        return load_for_commit(self.catalog, self.name, self.uuid, self.cache)
 
     def _head(self, metadata: Metadata) -> SnapshotInfo:
         head = metadata.head(self.branch)

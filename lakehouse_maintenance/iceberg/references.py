@@ -45,10 +45,10 @@ def references(
                 fresh.append(manifest)
                 yield Reference(ReferenceKind.MANIFEST, manifest.path, manifest.length)
         for file in reader.live_files(fresh):
-            yield Reference(_kind(file), file.path, file.size if file.content_offset is None else None)
+            yield Reference(kind_of(file), file.path, file.size if file.content_offset is None else None)
 
 
-def _kind(file: LiveFile) -> ReferenceKind:
+def kind_of(file: LiveFile) -> ReferenceKind:
     if file.file_format == "PUFFIN" and file.content is Content.POSITION_DELETES:
         return ReferenceKind.DELETION_VECTOR
     return _KINDS[file.content]

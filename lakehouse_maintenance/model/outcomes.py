@@ -19,6 +19,12 @@ class Actual:
     added_data_files: int = 0
     removed_delete_files: int = 0
     rows: int = 0
+    expired_snapshots: int = 0
+    deleted_files: int = 0
+    deleted_bytes: int = 0
+    kept_files: int = 0
+    failed_files: int = 0
+    unknown_files: int = 0
     groups_done: int = 0
     groups_dropped: int = 0
     attempts: int = 0

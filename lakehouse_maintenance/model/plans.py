@@ -14,7 +14,7 @@ from typing import Any
 from lakehouse_maintenance.model.actions import Action, Control, Engine
 from lakehouse_maintenance.model.errors import InputError
 
-FORMAT = 1
+FORMAT = 2
 """Version of the plan file."""
 
 
@@ -80,7 +80,10 @@ class Expected:
 
 @dataclass(frozen=True, slots=True)
 class PlannedAction:
-    """One action on one table. `options`: the settings in force, as text; they are part of the digest."""
+    """One action on one table. `options`: the settings in force, as text; they are part of the digest.
+
+    `groups`: files to rewrite. `snapshots`, `refs`: ids and names to expire. `notes`: what a reviewer should know.
+    """
 
     action: Action
     engine: Engine
@@ -90,6 +93,9 @@ class PlannedAction:
     expected: Expected
     options: dict[str, str]
     groups: tuple[FileGroup, ...] = ()
+    snapshots: tuple[int, ...] = ()
+    refs: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +138,8 @@ class Plan:
                         "engine": action.engine,
                         "control": action.control,
                         "options": action.options,
+                        "snapshots": sorted(action.snapshots),
+                        "refs": sorted(action.refs),
                         "groups": [
                             [g.spec_id, g.partition, [[f.path, f.size, f.records, f.deletes] for f in g.files]]
                             for g in action.groups
@@ -200,6 +208,9 @@ def _action(data: Any) -> PlannedAction:
         inputs=Inputs(**data["inputs"]),
         expected=Expected(**data["expected"]),
         options={str(k): str(v) for k, v in data["options"].items()},
+        snapshots=tuple(int(snapshot_id) for snapshot_id in data["snapshots"]),
+        refs=tuple(str(ref) for ref in data["refs"]),
+        notes=tuple(str(note) for note in data["notes"]),
         groups=tuple(
             FileGroup(
                 spec_id=group["spec_id"],

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from lakehouse_maintenance.model.actions import Action
 from lakehouse_maintenance.model.intervals import format_size
 from lakehouse_maintenance.model.plans import PlannedAction, Skip, TablePlan
 
@@ -38,6 +39,8 @@ def within_budget(
     refused: dict[tuple[int, int], OverBudget] = {}
     for position, index in ranked:
         action = plans[position].actions[index]
+        if action.action == Action.EXPIRE_SNAPSHOTS:
+            continue  # it deletes its inputs unread
         if action.inputs.bytes <= left:
             left -= action.inputs.bytes
         else:

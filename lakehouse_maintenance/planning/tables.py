@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING
 
 from lakehouse_maintenance.config.options import check_rewrite_options
@@ -15,6 +16,18 @@ from lakehouse_maintenance.model.intervals import format_size
 from lakehouse_maintenance.model.plans import Expected, Inputs, PlannedAction, Skip, TablePlan
 from lakehouse_maintenance.planning.blocks import block
 from lakehouse_maintenance.planning.compaction import GroupPlan
+from lakehouse_maintenance.planning.expiring import (
+    CountReach,
+    ExpiryFacts,
+    ExpiryRequest,
+    Reach,
+    as_text,
+    decide,
+    effective,
+    notes,
+    refusal,
+)
+from lakehouse_maintenance.planning.expiry import retention
 from lakehouse_maintenance.planning.rewrite_options import TARGET, RewriteOptions, unsupported_options
 from lakehouse_maintenance.planning.triggers import POLICY_ACTIONS, cooling, crossed, nearest_miss, triggers_of
 
@@ -22,7 +35,10 @@ if TYPE_CHECKING:
     from lakehouse_maintenance.config.policies import MinGain, Policy
 
 DEFAULT_BYTES_PER_SECOND = 60_000_000.0
+FILES_A_SECOND = 500.0
+"""Files that expiry is expected to delete a second, before anything was measured."""
 REQUESTED = "requested"
+AVAILABLE = (Action.REWRITE_DATA_FILES, Action.EXPIRE_SNAPSHOTS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +55,17 @@ class Request:
     where: str | None = None
     strategy: str | None = None
     sort_order: str | None = None
+    expiry: ExpiryRequest = field(default_factory=ExpiryRequest)
 
     def check(self) -> None:
         """Raises InputError for actions that this release does not have, and for options that are unknown, unreadable
         or contradict each other on every table."""
         for action in self.actions or ():
-            if action != Action.REWRITE_DATA_FILES:
+            if action not in AVAILABLE:
                 raise InputError(
                     f"{action} is not available in this release",
                     field="action",
-                    hint=f"available is {Action.REWRITE_DATA_FILES}",
+                    hint=f"available are {', '.join(AVAILABLE)}",
                 )
         check_rewrite_options(self.options, field="option")
         if TARGET in self.options:
@@ -67,7 +84,8 @@ class Throughput:
 class Subject:
     """All that is known of a table before its files are looked at.
 
-    `last_run_ms`: action → when it last ran here. `named_by_policy`: a policy of its own names this very table.
+    `expiry`: snapshots and refs; None where they are not known. `last_run_ms`: action → when it last ran here.
+    `named_by_policy`: a policy of its own names this very table.
     `default_engine`: what `engine.use` says, for policies that say `auto`.
     """
 
@@ -78,6 +96,8 @@ class Subject:
     last_run_ms: Mapping[str, int] = field(default_factory=dict)
     named_by_policy: bool = False
     default_engine: str = "auto"
+    expiry: ExpiryFacts | None = None
+    longest_reader: timedelta = timedelta(hours=24)
 
 
 def plan_table(
@@ -86,11 +106,13 @@ def plan_table(
     *,
     request: Request | None = None,
     throughput: Throughput | None = None,
+    reach: CountReach = lambda expired: Reach(0, 0),
 ) -> TablePlan:
     """Planned actions, and every considered one that is not planned with its reason.
 
     `groups` reads the table's manifests (`plan_groups`): it is called once at most, and only when everything else
-    speaks for a rewrite. A request goes past trigger, cooldown and minimum gain; nothing goes past a block, what is
+    speaks for a rewrite; `reach` counts what only expired snapshots reach, likewise. A request goes past trigger,
+    cooldown and minimum gain; nothing goes past a block, what is
     unsupported, and a plan that gains nothing. Options that do not fit this table are the plan's `error`: check the
     request beforehand (`Request.check`).
     """
@@ -108,11 +130,15 @@ def plan_table(
     skips: list[Skip] = []
     error: str | None = None
     for action in considered:
-        if action != Action.REWRITE_DATA_FILES:
+        if action not in AVAILABLE:
             skips.append(Skip(action, _not_available(action, subject, asked)))
             continue
+        planned: PlannedAction | str
         try:
-            planned = _rewrite(subject, groups, asked, throughput or Throughput())
+            if action == Action.EXPIRE_SNAPSHOTS:
+                planned = _expire(subject, reach, asked)
+            else:
+                planned = _rewrite(subject, groups, asked, throughput or Throughput())
         except InputError as wrong:
             error = f"{action}: {wrong.message} ({wrong.hint})" if wrong.hint else f"{action}: {wrong.message}"
             continue
@@ -176,6 +202,46 @@ def _rewrite(
         ),
         options=options.as_text(),
         groups=plan.groups,
+    )
+
+
+def _expire(subject: Subject, reach: CountReach, asked: Request) -> PlannedAction | str:
+    """The planned expiry, or why there is none."""
+    policy = effective(subject.policy.expire_snapshots, asked.expiry)
+    facts = subject.expiry
+    if subject.state.format_version >= 3:
+        return (
+            f"unsupported: the table has format version {subject.state.format_version} (v3), which the embedded "
+            "engine does not expire yet; Spark's expire_snapshots does"
+        )
+    if facts is None or not facts.snapshots:
+        return "nothing to do: the table is empty"
+    reason = REQUESTED
+    if asked.actions is None:
+        triggers = triggers_of(Action.EXPIRE_SNAPSHOTS, subject.policy)
+        due = crossed(triggers, subject.health)
+        if due is None:
+            return f"not due: {nearest_miss(triggers, subject.health)}"
+        reason = due
+    refused = refusal(policy, facts.properties, subject.longest_reader)
+    rules = retention(policy, facts.properties)
+    if refused is not None or rules is None:
+        return f"refused: {refused}"
+    gone = decide(facts, policy, asked.expiry.snapshot_ids, subject.now_ms)
+    if not gone.snapshot_ids and not gone.refs:
+        return "nothing to expire: every snapshot is young enough, or needed by a branch or tag"
+    found = reach(frozenset(gone.snapshot_ids))
+    return PlannedAction(
+        action=Action.EXPIRE_SNAPSHOTS,
+        engine=Engine.EMBEDDED,
+        control=Control.EXACT,
+        reason=reason,
+        inputs=Inputs(found.files, found.bytes),
+        expected=Expected(files=0, bytes=0, seconds=round(found.files / FILES_A_SECOND, 3), fewer_files=found.files),
+        options=as_text(policy, rules, asked.expiry),
+        snapshots=gone.snapshot_ids,
+        refs=gone.refs,
+        notes=notes(facts, gone),
     )
 
 

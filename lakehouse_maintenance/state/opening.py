@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from pathlib import Path
 
@@ -41,6 +41,10 @@ class State:
     def put(self, key: str, value: bytes, expected: str | None) -> str | None:
         """See KeyValueStore."""
         return self._store.put(key, value, expected)
+
+    def keys(self, prefix: str) -> Iterable[str]:
+        """See KeyValueStore."""
+        return self._store.keys(prefix)
 
 
 def open_state(url: str, *, now: Callable[[], datetime] = utc_now) -> State:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import groupby
+from typing import TYPE_CHECKING
 
 from lakehouse_maintenance.model.errors import StorageError
 from lakehouse_maintenance.model.locations import Location
@@ -13,6 +14,9 @@ from lakehouse_maintenance.storage.local import LocalStore
 from lakehouse_maintenance.storage.masking import masker_for
 from lakehouse_maintenance.storage.ordered import map_ordered
 from lakehouse_maintenance.storage.scratch import new_scratch, require_scratch
+
+if TYPE_CHECKING:
+    from obstore.store import ObjectStore
 
 CONCURRENCY = 16
 """Calls in flight of `read_many` and `stat_many`."""
@@ -89,6 +93,12 @@ class Storage:
     ) -> Iterator[tuple[Location, ObjectInfo | None]]:
         """`stat` of each, in the order asked for."""
         return map_ordered(self.stat, locations, concurrency=concurrency)
+
+    def client(self, location: Location) -> ObjectStore:
+        """Obstore's own client for the location's bucket or container; for the remover alone."""
+        from lakehouse_maintenance.storage.clients import client_for
+
+        return client_for(location, self._properties)
 
     def put_scratch(self, folder: Location) -> Location:
         """Writes a small object of an unused name into the folder, for `doctor --write-test`; returns where."""

@@ -1,0 +1,157 @@
+"""Running an expiry: list, commit, recheck, delete.
+
+The list of files is made durable before the commit: after it, what the snapshots reached can no longer be told. A run
+that is killed in between leaves an open list, and the next run on the table finishes it. Where the commit did not go
+through, everything on the list is still reached, and everything stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from datetime import timedelta
+from typing import TYPE_CHECKING
+
+from lakehouse_maintenance.execution.clock import now_ms
+from lakehouse_maintenance.execution.deleting import Deletion
+from lakehouse_maintenance.execution.making import Target, describe
+from lakehouse_maintenance.execution.observe import expiry_facts, observe
+from lakehouse_maintenance.execution.verify import live_files_present
+from lakehouse_maintenance.execution.work import Blocked, Run, Work
+from lakehouse_maintenance.iceberg.expiry import ExpireCommit, Expiring, only_reached_by
+from lakehouse_maintenance.iceberg.manifests import ManifestFile, ManifestReader
+from lakehouse_maintenance.iceberg.metadata import Metadata
+from lakehouse_maintenance.model.actions import Status
+from lakehouse_maintenance.model.errors import LakehouseError, TableError
+from lakehouse_maintenance.model.outcomes import ActionOutcome, Actual, Check
+from lakehouse_maintenance.model.plans import PlannedAction, TablePlan
+from lakehouse_maintenance.planning.blocks import block
+from lakehouse_maintenance.planning.expiring import decide, refusal
+from lakehouse_maintenance.removal import Removal, RemovalList
+from lakehouse_maintenance.state import Lease
+
+if TYPE_CHECKING:
+    from lakehouse_maintenance.config.policies import ExpireSnapshots
+
+
+def expire(run: Run, target: Target, plan: TablePlan, action: PlannedAction, lease: Lease, work: Work) -> ActionOutcome:
+    """Lets the planned snapshots go, as far as the same rule lets them go now, and deletes what only they reached."""
+    deletion = Deletion(run, target, action.action, lease)
+    observed = observe(target.catalog, target.name, run.cache)
+    _refuse(observed.metadata, plan, target, action)
+    deletion.refuse(observed.metadata)
+    written: list[RemovalList] = []
+
+    def make_durable(metadata: Metadata, reader: ManifestReader, expiring: Expiring) -> None:
+        work.attempts += 1
+        found = only_reached_by(metadata, reader, frozenset(expiring.snapshot_ids))
+        written[:] = [deletion.intend(metadata, observed.storage, found)]
+
+    commit = ExpireCommit(
+        catalog=target.catalog,
+        name=target.name,
+        uuid=observed.metadata.uuid,
+        decide=lambda metadata: still_expired(metadata, target, action),
+        before=make_durable,
+        guard=lease.check,
+        cache=run.cache,
+    )
+    expired = commit.run()
+    if not written:
+        return ActionOutcome(
+            action.action,
+            Status.SKIPPED,
+            asdict(action.expected),
+            Actual(seconds=work.seconds()),
+            error="the table changed since it was planned: none of the planned snapshots is expired any more",
+        )
+    removal = deletion.remove(written[0])
+    return _outcome(run, target, action, expired, removal, work)
+
+
+def still_expired(metadata: Metadata, target: Target, action: PlannedAction) -> Expiring:
+    """Of what was planned, what the same rule lets go at this head, at this moment."""
+    facts = expiry_facts(metadata)
+    policy = planned_policy(target.policy.expire_snapshots, action.options)
+    asked = [int(text) for text in action.options.get("snapshot-ids", "").split(",") if text]
+    fresh = decide(facts, policy, asked, now_ms())
+    refs = tuple(ref for ref in fresh.refs if ref in action.refs)
+    heads_that_stay = {ref.snapshot_id for ref in facts.refs if ref.name not in refs}
+    planned = set(action.snapshots)
+    ids = tuple(i for i in fresh.snapshot_ids if i in planned and i not in heads_that_stay)
+    return Expiring(ids, refs)
+
+
+def planned_policy(base: ExpireSnapshots, options: Mapping[str, str]) -> ExpireSnapshots:
+    """The policy that a plan was made by, from the plan's own settings."""
+    return base.model_copy(
+        update={
+            "older_than": timedelta(milliseconds=int(options["older-than-ms"])),
+            "retain_last": int(options["retain-last"]),
+            "allow_short_retention": options["allow-short-retention"] == "true",
+        }
+    )
+
+
+def _refuse(metadata: Metadata, plan: TablePlan, target: Target, action: PlannedAction) -> None:
+    if plan.uuid is not None and metadata.uuid != plan.uuid:
+        raise TableError(f"{plan.table} is another table than the planned one", field=plan.table, hint="plan anew")
+    reason = block(metadata.state(), now_ms=now_ms(), named_by_policy=target.named_by_policy)
+    if reason is not None:
+        raise Blocked(reason)
+    # A plan file is a person's word on what, not on whether the guards hold.
+    policy = planned_policy(target.policy.expire_snapshots, action.options)
+    refused = refusal(policy, metadata.properties, target.longest_reader)
+    if refused is not None:
+        raise TableError(f"{plan.table}: {refused}", field=plan.table)
+
+
+def _outcome(
+    run: Run, target: Target, action: PlannedAction, expired: Expiring, removal: Removal, work: Work
+) -> ActionOutcome:
+    actual = Actual(
+        files=removal.deleted,
+        bytes=removal.deleted_bytes,
+        seconds=work.seconds(),
+        attempts=work.attempts,
+        expired_snapshots=len(expired.snapshot_ids),
+        deleted_files=removal.deleted,
+        deleted_bytes=removal.deleted_bytes,
+        kept_files=sum(removal.kept.values()),
+        failed_files=len(removal.failed),
+        unknown_files=len(removal.unknown),
+    )
+    checks = _verify(run, target)
+    problems = [f"{check.name}: {check.detail}" for check in checks if not check.passed]
+    if removal.failed:
+        path, why = next(iter(removal.failed.items()))
+        problems.append(f"{len(removal.failed)} files could not be deleted, the first is {path}: {why}")
+    if removal.unknown:
+        problems.append(f"of {len(removal.unknown)} files it is not known whether they are deleted")
+    notes = [f"{count} files kept: {why}" for why, count in sorted(removal.kept.items())]
+    if problems:
+        notes.append("the list stays open: the next run on the table goes on with it")
+    return ActionOutcome(
+        action=action.action,
+        status=Status.FAILED if problems else Status.DONE,
+        expected=asdict(action.expected),
+        actual=actual,
+        verified=all(check.passed for check in checks),
+        checks=checks,
+        error="; ".join(problems) or None,
+        notes=tuple(notes),
+    )
+
+
+def _verify(run: Run, target: Target) -> tuple[Check, ...]:
+    """Every live file of every branch's and tag's snapshot is there."""
+    try:
+        observed = observe(target.catalog, target.name, run.cache)
+        manifests: dict[str, ManifestFile] = {}
+        for ref in observed.metadata.refs.values():
+            snapshot = observed.metadata.snapshots[ref.snapshot_id]
+            manifests |= {m.path: m for m in observed.reader.manifests(snapshot) if m.live_files != 0}
+        live = list(observed.reader.live_files(manifests.values()))
+        return (live_files_present(observed.storage, observed.metadata.table_location, live),)
+    except LakehouseError as error:
+        return (Check("live_files_present", False, f"could not be verified: {describe(error)}"),)

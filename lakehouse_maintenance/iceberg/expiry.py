@@ -1,0 +1,210 @@
+"""What only expired snapshots reach, and the commit that lets them go (Iceberg spec: Snapshot Retention Policy; IM-05).
+
+Commit first, then delete: the snapshots leave the table's metadata in one commit, and only then may files go that no
+snapshot reaches any more. What is reachable is the live entries of manifests, manifests, manifest lists and statistics
+files; the difference of two such sets, never a guess from one snapshot's changes (files added again, cherry-picks and
+rollbacks make such guesses wrong).
+"""
+
+from __future__ import annotations
+
+import uuid as uuids
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pyiceberg.exceptions import (
+    BadRequestError,
+    CommitFailedException,
+    ForbiddenError,
+    NoSuchTableError,
+    UnauthorizedError,
+)
+from pyiceberg.table.update import (
+    AssertRefSnapshotId,
+    AssertTableUUID,
+    RemovePartitionStatisticsUpdate,
+    RemoveSnapshotRefUpdate,
+    RemoveSnapshotsUpdate,
+    RemoveStatisticsUpdate,
+    ValidatableTableRequirement,
+)
+
+from lakehouse_maintenance.catalogs import Catalog
+from lakehouse_maintenance.iceberg.commit import load_for_commit, pause
+from lakehouse_maintenance.iceberg.manifests import BlobCache, ManifestFile, ManifestReader
+from lakehouse_maintenance.iceberg.metadata import Metadata, Snapshot
+from lakehouse_maintenance.iceberg.references import kind_of, references
+from lakehouse_maintenance.model.errors import CommitConflictError, CommitUnknownError, LakehouseError
+from lakehouse_maintenance.model.forms import FormIndex
+from lakehouse_maintenance.model.names import TableName
+from lakehouse_maintenance.model.references import Reference, ReferenceKind
+
+
+def only_reached_by(metadata: Metadata, reader: ManifestReader, expired: frozenset[int]) -> Iterator[Reference]:
+    """Files that the expired snapshots reach and no other snapshot of the table does.
+
+    Each manifest is read once, however many snapshots share it; those of kept snapshots only as far as the expired
+    ones hold anything of their own. Memory grows with what would go. Raises TableUnreadableError before it gives
+    anything out.
+    """
+    gone = [s for s in metadata.snapshots.values() if s.snapshot_id in expired]
+    kept = [s for s in metadata.snapshots.values() if s.snapshot_id not in expired]
+    kept_manifests = _manifests(reader, kept)
+    only_gone = {path: m for path, m in _manifests(reader, gone).items() if path not in kept_manifests}
+    # By path, not by identity: a Puffin file lives while any vector in it is referenced.
+    found: dict[str, Reference] = {}
+    for file in reader.live_files(only_gone.values()):
+        found[file.path] = Reference(kind_of(file), file.path, file.size if file.content_offset is None else None)
+    if found:
+        index = FormIndex(found)
+        for file in reader.live_files(kept_manifests.values()):
+            for path in index.named_by(file.path):
+                found.pop(path, None)
+        yield from found.values()
+    yield from (Reference(ReferenceKind.MANIFEST, m.path, m.length) for m in only_gone.values())
+    lists_kept = {snapshot.manifest_list for snapshot in kept}
+    for snapshot in gone:
+        if snapshot.manifest_list is not None and snapshot.manifest_list not in lists_kept:
+            yield Reference(ReferenceKind.MANIFEST_LIST, snapshot.manifest_list)
+    yield from _statistics(metadata, expired)
+
+
+def _manifests(reader: ManifestReader, snapshots: Iterable[Snapshot]) -> dict[str, ManifestFile]:
+    return {manifest.path: manifest for snapshot in snapshots for manifest in reader.manifests(snapshot)}
+
+
+def _statistics(metadata: Metadata, expired: frozenset[int]) -> Iterator[Reference]:
+    for key, kind in (
+        ("statistics", ReferenceKind.STATISTICS),
+        ("partition-statistics", ReferenceKind.PARTITION_STATISTICS),
+    ):
+        entries = metadata.raw.get(key) or ()
+        kept = {e["statistics-path"] for e in entries if int(e["snapshot-id"]) not in expired}
+        for entry in entries:
+            if int(entry["snapshot-id"]) in expired and entry["statistics-path"] not in kept:
+                yield Reference(kind, str(entry["statistics-path"]), entry.get("file-size-in-bytes"))
+
+
+def reached(metadata: Metadata, reader: ManifestReader, index: FormIndex) -> frozenset[str]:
+    """Those of the index's paths that anything in this metadata may mean, its history of metadata files included."""
+    return frozenset(path for one in references(metadata, reader) for path in index.named_by(one.path))
+
+
+class AssertRefs(ValidatableTableRequirement):
+    """Checked by catalogs that apply updates in this process: no ref came, went or moved.
+
+    A tag that somebody sets on an expired snapshot in this moment would go with it otherwise.
+    """
+
+    type: Literal["assert-refs"] = "assert-refs"
+    refs: dict[str, int]
+
+    def validate(self, base_metadata: Any) -> None:  # type: ignore[override]
+        """Raises CommitFailedException where they did."""
+        found = {} if base_metadata is None else {name: ref.snapshot_id for name, ref in base_metadata.refs.items()}
+        if found != self.refs:
+            raise CommitFailedException("a branch or tag came, went or moved")
+
+
+@dataclass(frozen=True, slots=True)
+class Expiring:
+    """What one attempt lets go, decided from the metadata it starts from."""
+
+    snapshot_ids: tuple[int, ...]
+    refs: tuple[str, ...]
+
+
+@dataclass
+class ExpireCommit:
+    """Takes snapshots and refs out of a table's metadata.
+
+    `decide`: from fresh metadata, what goes now; called for every attempt, so that nothing goes that a writer has just
+    begun to need. `before`: called with metadata, reader and what goes, right before the catalog is: there the list of
+    files is made durable. `guard`: raises LeaseLostError where we may no longer commit.
+    """
+
+    catalog: Catalog
+    name: TableName
+    uuid: str
+    decide: Callable[[Metadata], Expiring]
+    before: Callable[[Metadata, ManifestReader, Expiring], None]
+    guard: Callable[[], None]
+    cache: BlobCache | None = None
+    attempts: int = 8
+    pause: Callable[[int], None] = pause
+
+    def run(self) -> Expiring:
+        """Returns what went; nothing where nothing was left to expire.
+
+        Raises CommitConflictError, CommitUnknownError (whether the snapshots are gone is not known), LeaseLostError.
+        """
+        asked: set[int] = set()
+        last: Exception | None = None
+        unknown: Exception | None = None
+        for attempt in range(1, self.attempts + 1):
+            try:
+                table, metadata, reader = load_for_commit(self.catalog, self.name, self.uuid, self.cache)
+            except LakehouseError as error:
+                if unknown is None:
+                    raise
+                raise self._unknown(unknown) from error
+            if asked and not asked & metadata.snapshots.keys():
+                return Expiring(tuple(sorted(asked)), ())
+            expiring = self.decide(metadata)
+            if not expiring.snapshot_ids and not expiring.refs:
+                return expiring
+            self.before(metadata, reader, expiring)
+            self.guard()
+            asked = set(expiring.snapshot_ids)
+            try:
+                self.catalog.pyiceberg.commit_table(table, self._requirements(metadata), _updates(metadata, expiring))
+            except CommitFailedException as error:
+                last = error
+            except (ForbiddenError, UnauthorizedError, NoSuchTableError) as error:
+                raise CommitConflictError(f"{self.name}: the catalog refused: {error}", field=str(self.name)) from error
+            except (ValueError, BadRequestError) as error:
+                _, now, _ = load_for_commit(self.catalog, self.name, self.uuid, self.cache)
+                if now.location == metadata.location:
+                    raise CommitConflictError(
+                        f"{self.name}: the catalog refused: {error}", field=str(self.name)
+                    ) from error
+                last = error
+            except Exception as error:  # noqa: BLE001  # the request may have arrived: time-outs, dropped connections
+                unknown = last = error
+            else:
+                return expiring
+            self.pause(attempt)
+        if unknown is not None:
+            raise self._unknown(unknown)
+        raise CommitConflictError(
+            f"{self.name}: other writers won {self.attempts} times in a row: {last}", field=str(self.name)
+        )
+
+    def _requirements(self, metadata: Metadata) -> tuple[Any, ...]:
+        refs = {name: ref.snapshot_id for name, ref in metadata.refs.items()}
+        requirements: list[Any] = [AssertTableUUID(uuid=uuids.UUID(metadata.uuid))]
+        requirements += [AssertRefSnapshotId(ref=name, snapshot_id=head) for name, head in refs.items()]
+        if self.catalog.client_side_commits:
+            requirements.append(AssertRefs(refs=refs))
+        return tuple(requirements)
+
+    def _unknown(self, error: Exception) -> CommitUnknownError:
+        return CommitUnknownError(
+            f"{self.name}: the catalog's answer to our expiry was lost ({type(error).__name__}: {error}); "
+            "nothing was deleted",
+            field=str(self.name),
+            hint="the next run on the table looks which snapshots are left, and goes on from there",
+        )
+
+
+def _updates(metadata: Metadata, expiring: Expiring) -> tuple[Any, ...]:
+    ids = set(expiring.snapshot_ids)
+    updates: list[Any] = [RemoveSnapshotRefUpdate(ref_name=name) for name in expiring.refs]
+    kinds = {"statistics": RemoveStatisticsUpdate, "partition-statistics": RemovePartitionStatisticsUpdate}
+    for key, make in kinds.items():
+        with_statistics = {int(entry["snapshot-id"]) for entry in metadata.raw.get(key) or ()}
+        updates += [make(snapshot_id=snapshot_id) for snapshot_id in sorted(with_statistics & ids)]
+    if ids:
+        updates.append(RemoveSnapshotsUpdate(snapshot_ids=sorted(ids)))
+    return tuple(updates)

@@ -1,0 +1,31 @@
+"""The right to delete."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from lakehouse_maintenance.model.locations import Location
+from lakehouse_maintenance.state import Lease
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """The right of one run to delete files of one table for one plan, as long as it holds the table's lease.
+
+    `territory`: folders in which it may delete; whatever lies elsewhere is kept. `digest`: of the plan.
+    """
+
+    table: str
+    run_id: str
+    action: str
+    digest: str
+    lease: Lease
+    territory: tuple[Location, ...]
+
+    def check(self) -> None:
+        """Raises LeaseLostError once the lease is not ours any more."""
+        self.lease.check()
+
+    def covers(self, location: Location) -> bool:
+        """Whether the location lies in the territory."""
+        return any(folder.contains(location) and folder.key != location.key for folder in self.territory)
