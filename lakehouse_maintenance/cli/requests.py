@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,11 +15,14 @@ from lakehouse_maintenance.model.nearest import suggestion
 from lakehouse_maintenance.model.plans import Plan
 
 if TYPE_CHECKING:
+    from lakehouse_maintenance.planning.expiring import ExpiryRequest
     from lakehouse_maintenance.planning.tables import Request
 
 ACTIONS = tuple(action.value for action in Action)
 ENGINES = ("auto", "embedded", "spark")
 STRATEGIES = ("binpack", "sort", "zorder")
+EXPIRY_OPTIONS = ("snapshot-ids", "clean-expired-metadata", "max-concurrent-deletes", "stream-results")
+"""Of Iceberg's expire_snapshots. The last two change nothing here: files are always streamed, a batch at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +38,6 @@ class Asked:
     retain_last: str | None = None
     engine: str | None = None
     allow_short_retention: bool = False
-    of_rewriting: tuple[str, ...] = field(default=("--option", "--where", "--strategy", "--sort-order"), init=False)
 
     def request(self) -> Request:
         """Raises InputError that names the option: for a value that is none, and for an option that nothing asked
@@ -43,41 +45,88 @@ class Asked:
         from lakehouse_maintenance.planning.tables import Request
 
         actions = tuple(dict.fromkeys(Action(_one_of(name, ACTIONS, "--action")) for name in self.actions))
+        expiry_options, options = split_options(pairs(self.options, "--option"))
         request = Request(
             actions=actions or None,
-            options=pairs(self.options, "--option"),
+            options=options,
             engine=None if self.engine is None else engine_name(self.engine),
             where=_not_blank(self.where, "--where"),
             strategy=None if self.strategy is None else _one_of(self.strategy, STRATEGIES, "--strategy"),
             sort_order=_not_blank(self.sort_order, "--sort-order"),
+            expiry=self._expiry(expiry_options),
         )
-        self._refuse_ignored(actions)
+        self._refuse_ignored(actions, options, expiry_options)
         request.check()
         return request
 
-    def _refuse_ignored(self, actions: Collection[Action]) -> None:
-        of_expiry = {
-            "--older-than": self.older_than is not None,
-            "--retain-last": self.retain_last is not None,
-            "--allow-short-retention": self.allow_short_retention,
+    def _expiry(self, options: Mapping[str, str]) -> ExpiryRequest:
+        from lakehouse_maintenance.model.intervals import parse_duration
+        from lakehouse_maintenance.planning.expiring import ExpiryRequest
+
+        return ExpiryRequest(
+            older_than=None if self.older_than is None else parse_duration(self.older_than, field="--older-than"),
+            retain_last=None if self.retain_last is None else whole_number(self.retain_last, "--retain-last"),
+            snapshot_ids=tuple(
+                whole_number(text, "--option snapshot-ids")
+                for text in options.get("snapshot-ids", "").replace(",", " ").split()
+            ),
+            clean_expired_metadata=_truth(options.get("clean-expired-metadata", "false"), "clean-expired-metadata"),
+            allow_short_retention=self.allow_short_retention,
+        )
+
+    def _refuse_ignored(
+        self, actions: Collection[Action], options: Mapping[str, str], expiry_options: Mapping[str, str]
+    ) -> None:
+        given = {
+            Action.EXPIRE_SNAPSHOTS: {
+                "--older-than": self.older_than,
+                "--retain-last": self.retain_last,
+                "--allow-short-retention": self.allow_short_retention,
+                "--option": expiry_options,
+            },
+            Action.REWRITE_DATA_FILES: {
+                "--option": options,
+                "--where": self.where,
+                "--strategy": self.strategy,
+                "--sort-order": self.sort_order,
+            },
         }
-        for option, is_given in of_expiry.items():
-            if is_given:
-                raise InputError(
-                    f"{option} is for {Action.EXPIRE_SNAPSHOTS}, which is not available in this release",
-                    field=option,
-                    hint="leave it out; policies in lakehouse.yaml already say what expires",
-                )
-        if not actions or Action.REWRITE_DATA_FILES in actions:
-            return
-        values = (self.options, self.where, self.strategy, self.sort_order)
-        for option, value in zip(self.of_rewriting, values, strict=True):
-            if value:
-                raise InputError(
-                    f"{option} is for {Action.REWRITE_DATA_FILES}, which is not among the actions asked for",
-                    field=option,
-                    hint=f"add --action {Action.REWRITE_DATA_FILES}, or leave {option} out",
-                )
+        for action, by_option in given.items():
+            if not actions or action in actions:
+                continue
+            for option, value in by_option.items():
+                if value:
+                    raise InputError(
+                        f"{option} is for {action}, which is not among the actions asked for",
+                        field=option,
+                        hint=f"add --action {action}, or leave {option} out",
+                    )
+
+
+def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Options of expire_snapshots, by our spelling of Iceberg's names, and the others."""
+    of_expiry: dict[str, str] = {}
+    others: dict[str, str] = {}
+    for name, value in options.items():
+        spelled = name.replace("_", "-")
+        if spelled in EXPIRY_OPTIONS:
+            of_expiry[spelled] = value
+        else:
+            others[name] = value
+    return of_expiry, others
+
+
+def whole_number(text: str, option: str) -> int:
+    """Raises InputError for a text that is no whole number from 0 on."""
+    if not text.strip().isdigit():
+        raise InputError(f"{option} cannot be {text!r}", field=option, hint="write a whole number")
+    return int(text)
+
+
+def _truth(text: str, option: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise InputError(f"{option} cannot be {text!r}", field=f"--option {option}", hint="write true or false")
+    return text.lower() == "true"
 
 
 def pairs(texts: Sequence[str], option: str) -> dict[str, str]:

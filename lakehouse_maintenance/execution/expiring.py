@@ -53,6 +53,7 @@ def expire(run: Run, target: Target, plan: TablePlan, action: PlannedAction, lea
         uuid=observed.metadata.uuid,
         decide=lambda metadata: still_expired(metadata, target, action),
         before=make_durable,
+        clean_metadata=action.options.get("clean-expired-metadata") == "true",
         guard=lease.check,
         cache=run.cache,
     )

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import uuid as uuids
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from pyiceberg.exceptions import (
@@ -23,7 +23,9 @@ from pyiceberg.exceptions import (
 from pyiceberg.table.update import (
     AssertRefSnapshotId,
     AssertTableUUID,
+    RemovePartitionSpecsUpdate,
     RemovePartitionStatisticsUpdate,
+    RemoveSchemasUpdate,
     RemoveSnapshotRefUpdate,
     RemoveSnapshotsUpdate,
     RemoveStatisticsUpdate,
@@ -129,6 +131,7 @@ class ExpireCommit:
     uuid: str
     decide: Callable[[Metadata], Expiring]
     before: Callable[[Metadata, ManifestReader, Expiring], None]
+    clean_metadata: bool = field(default=False, kw_only=True)
     guard: Callable[[], None]
     cache: BlobCache | None = None
     attempts: int = 8
@@ -158,7 +161,9 @@ class ExpireCommit:
             self.guard()
             asked = set(expiring.snapshot_ids)
             try:
-                self.catalog.pyiceberg.commit_table(table, self._requirements(metadata), _updates(metadata, expiring))
+                self.catalog.pyiceberg.commit_table(
+                    table, self._requirements(metadata), self._updates(metadata, reader, expiring)
+                )
             except CommitFailedException as error:
                 last = error
             except (ForbiddenError, UnauthorizedError, NoSuchTableError) as error:
@@ -196,6 +201,29 @@ class ExpireCommit:
             field=str(self.name),
             hint="the next run on the table looks which snapshots are left, and goes on from there",
         )
+
+    def _updates(self, metadata: Metadata, reader: ManifestReader, expiring: Expiring) -> tuple[Any, ...]:
+        updates = _updates(metadata, expiring)
+        if self.clean_metadata:
+            schemas, specs = unused(metadata, reader, frozenset(expiring.snapshot_ids))
+            if schemas:
+                updates += (RemoveSchemasUpdate(schema_ids=schemas),)
+            if specs:
+                updates += (RemovePartitionSpecsUpdate(spec_ids=specs),)
+        return updates
+
+
+def unused(metadata: Metadata, reader: ManifestReader, expired: frozenset[int]) -> tuple[list[int], list[int]]:
+    """Ids of schemas and partition specs that nothing needs once the snapshots are gone (clean_expired_metadata)."""
+    kept = [snapshot for snapshot in metadata.snapshots.values() if snapshot.snapshot_id not in expired]
+    schemas = {int(schema["schema-id"]) for schema in metadata.raw.get("schemas") or ()}
+    schemas -= {snapshot.schema_id for snapshot in kept if snapshot.schema_id is not None}
+    schemas.discard(int(metadata.raw.get("current-schema-id", 0)))
+    specs = set(metadata.specs) - {manifest.spec_id for manifest in _manifests(reader, kept).values()}
+    specs.discard(metadata.default_spec_id)
+    if any(snapshot.schema_id is None for snapshot in kept):
+        schemas.clear()  # a snapshot of an old writer does not say which schema it has
+    return sorted(schemas), sorted(specs)
 
 
 def _updates(metadata: Metadata, expiring: Expiring) -> tuple[Any, ...]:

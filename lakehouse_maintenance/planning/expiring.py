@@ -30,6 +30,7 @@ class ExpiryRequest:
     older_than: timedelta | None = None
     retain_last: int | None = None
     snapshot_ids: tuple[int, ...] = ()
+    clean_expired_metadata: bool = False
     allow_short_retention: bool = False
 
 
@@ -117,5 +118,6 @@ def as_text(policy: ExpireSnapshots, rules: Retention, asked: ExpiryRequest) -> 
         "retain-last": str(rules.min_snapshots_to_keep),
         "max-ref-age-ms": str(rules.max_ref_age_ms),
         "snapshot-ids": ",".join(map(str, sorted(asked.snapshot_ids))),
+        "clean-expired-metadata": str(asked.clean_expired_metadata).lower(),
         "allow-short-retention": str(policy.allow_short_retention).lower(),
     }
