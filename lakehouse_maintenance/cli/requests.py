@@ -77,7 +77,7 @@ class Asked:
     def _refuse_ignored(
         self, actions: Collection[Action], options: Mapping[str, str], expiry_options: Mapping[str, str]
     ) -> None:
-        given = {
+        given: dict[Action, dict[str, object]] = {
             Action.EXPIRE_SNAPSHOTS: {
                 "--older-than": self.older_than,
                 "--retain-last": self.retain_last,

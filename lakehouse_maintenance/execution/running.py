@@ -26,6 +26,7 @@ from lakehouse_maintenance.model.errors import CommitUnknownError, LakehouseErro
 from lakehouse_maintenance.model.events import Event
 from lakehouse_maintenance.model.outcomes import ActionOutcome, Actual, TableOutcome
 from lakehouse_maintenance.model.plans import PlannedAction, TablePlan
+from lakehouse_maintenance.removal import open_lists
 from lakehouse_maintenance.state import Lease
 
 LEASE_TTL = timedelta(minutes=2)
@@ -37,9 +38,9 @@ def run_table(run: Run, target: Target, plan: TablePlan) -> TableOutcome:
     name = plan.table
     if plan.error is not None:
         return TableOutcome(name, Status.FAILED, plan.error)
-    if not plan.actions:
-        return TableOutcome(name, Status.SKIPPED, "; ".join(f"{s.action}: {s.reason}" for s in plan.skipped))
     try:
+        if not plan.actions and not open_lists(run.state, name):
+            return TableOutcome(name, Status.SKIPPED, _why_not(plan))
         with run.state.leases.acquire(name, run_id=run.run_id, owner=run.owner, ttl=LEASE_TTL) as lease:
             recover(run.state, run.memory, target, run.cache)
             finish_open_lists(run, target, lease)
@@ -48,8 +49,14 @@ def run_table(run: Run, target: Target, plan: TablePlan) -> TableOutcome:
         return TableOutcome(name, Status.BLOCKED, describe(error))
     except LakehouseError as error:
         return TableOutcome(name, Status.FAILED, describe(error))
+    if not outcomes:
+        return TableOutcome(name, Status.SKIPPED, _why_not(plan))
     worst = next((o for o in outcomes if o.status is not Status.DONE), outcomes[0])
     return TableOutcome(name, worst.status, worst.error or "", tuple(outcomes))
+
+
+def _why_not(plan: TablePlan) -> str:
+    return "; ".join(f"{skip.action}: {skip.reason}" for skip in plan.skipped)
 
 
 def _run_actions(run: Run, target: Target, plan: TablePlan, lease: Lease) -> list[ActionOutcome]:

@@ -1,7 +1,8 @@
 """Durable lists of what is to be removed, in the state: written before the first call, closed after the last.
 
 A list is a head and parts: `removals/<table>/<run>` and `removals/<table>/<run>/<number>`. The head is written last,
-so a list that is found is whole.
+so a list that is found is whole. What is open is told by a small value for each table, `open-removals/<table>`, which is
+written before the head and cleared after it is closed: it may name too much after a crash, never too little.
 """
 
 from __future__ import annotations
@@ -61,6 +62,7 @@ def write_list(
         files += len(batch)
         size += sum(c.size or 0 for c in batch)
     head = RemovalList(table, run_id, action, digest, at_ms, parts, files, size)
+    _mark(state, table, run_id, is_open=True)
     _put(state, head.key, json.dumps({**_fields(head), "open": True}).encode())
     return head
 
@@ -85,18 +87,17 @@ def close_list(state: State, head: RemovalList, result: dict[str, Any]) -> None:
     value = json.dumps({**_fields(head), "open": False, "result": result}).encode()
     if state.put(head.key, value, version) is None:
         raise StorageError(f"the removal list {head.key} was changed by another run", field="state.url")
+    _mark(state, head.table, head.run_id, is_open=False)
 
 
 def open_lists(state: State, table: str) -> list[RemovalList]:
-    """Lists of the table that no run has finished, oldest first."""
+    """Lists of the table that no run has finished, oldest first. One look where there is none."""
     found: list[RemovalList] = []
-    prefix = f"removals/{table}/"
-    for key in sorted(state.keys(prefix)):
-        if "/" in key[len(prefix) :]:
-            continue
+    for run_id in _marked(state, table)[0]:
+        key = f"removals/{table}/{run_id}"
         stored = state.get(key)
         if stored is None:
-            continue
+            continue  # its run ended before the list was whole, and so before anything was done
         try:
             data = json.loads(stored[0])
             if data.pop("open"):
@@ -105,6 +106,24 @@ def open_lists(state: State, table: str) -> list[RemovalList]:
         except (ValueError, TypeError, KeyError) as error:
             raise StorageError(f"the removal list {key} cannot be read: {error}", field="state.url") from error
     return sorted(found, key=lambda head: head.at_ms)
+
+
+def _marked(state: State, table: str) -> tuple[list[str], str | None]:
+    stored = state.get(f"open-removals/{table}")
+    if stored is None:
+        return [], None
+    try:
+        return [str(run_id) for run_id in json.loads(stored[0])], stored[1]
+    except (ValueError, TypeError) as error:
+        raise StorageError(f"open-removals/{table} cannot be read: {error}", field="state.url") from error
+
+
+def _mark(state: State, table: str, run_id: str, *, is_open: bool) -> None:
+    run_ids, version = _marked(state, table)
+    others = [one for one in run_ids if one != run_id]
+    wanted = [*others, run_id] if is_open else others
+    if state.put(f"open-removals/{table}", json.dumps(wanted).encode(), version) is None:
+        raise StorageError(f"open-removals/{table} was changed by another run", field="state.url")
 
 
 def _fields(head: RemovalList) -> dict[str, Any]:
