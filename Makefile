@@ -69,10 +69,11 @@ clean: ## remove what the other targets wrote, except .venv
 
 jars:
 ifneq ($(JAVA_FITS),)
-	@if command -v mvn >/dev/null; then $(BIN)/python lakehouse_maintenance_tests/services/spark/jars.py >/dev/null; \
-	else echo "No Maven here: without the jars in build/jars, tests that need Spark are skipped"; fi
+	@if command -v mvn >/dev/null; then for part in spark iceberg_rest; do \
+		$(BIN)/python -m lakehouse_maintenance_tests.services.$$part.jars >/dev/null || exit 1; done; \
+	else echo "No Maven here: without the jars in build/, tests that need Spark or Iceberg's REST catalog are skipped"; fi
 else
-	@echo "No Java 17 or 21 here: tests that need Spark are skipped"
+	@echo "No Java 17 or 21 here: tests that need Spark or Iceberg's REST catalog are skipped"
 endif
 
 $(DEMO)/lakehouse.yaml:

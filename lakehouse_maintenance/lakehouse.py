@@ -24,6 +24,7 @@ from lakehouse_maintenance.execution.memory import Memory
 from lakehouse_maintenance.execution.progress import Progress, Silent
 from lakehouse_maintenance.execution.running import run_table
 from lakehouse_maintenance.execution.territory import folders_of, places, refuse_neighbours
+from lakehouse_maintenance.execution.watching import Watched, watch
 from lakehouse_maintenance.execution.work import Run
 from lakehouse_maintenance.iceberg.metadata import Metadata
 from lakehouse_maintenance.model.errors import InputError
@@ -114,6 +115,15 @@ class Lakehouse:
             return plan
         kept, _ = within_budget(plan.tables, budget.bytes_per_day, self._memory.spent_today())
         return Plan(plan.created_at, kept)
+
+    def watch(self, name: TableName) -> Watched:
+        """One look at a table that is known to exist: its health, what is due whatever the budget, and when to look
+        again though it does not change. Raises LakehouseError."""
+        return watch(self._target(name), self._memory, self.state.cache)
+
+    def spent_today(self) -> int:
+        """Bytes that were read for rewriting since midnight UTC: what counts against the day's budget."""
+        return self._memory.spent_today()
 
     def audit(self, *, last: int | None = None, table: str | None = None) -> list[Event]:
         """Events of the journal, oldest first; `last`: only so many of the newest.

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 pytest_plugins = [
     "lakehouse_maintenance_tests.golden.fixture",
     "lakehouse_maintenance_tests.services.catalogs",
+    "lakehouse_maintenance_tests.services.postgres",
+    "lakehouse_maintenance_tests.services.rest",
     "lakehouse_maintenance_tests.services.s3",
     "lakehouse_maintenance_tests.services.spark.session",
 ]
@@ -37,6 +39,12 @@ def _spark() -> str | None:
     return why_unavailable()
 
 
+def _iceberg_rest() -> str | None:
+    from lakehouse_maintenance_tests.services.rest import why_unavailable
+
+    return why_unavailable()
+
+
 def _command(name: str, package: str) -> Callable[[], str | None]:
     return lambda: None if shutil.which(name) else f"needs {package}: no {name} on PATH"
 
@@ -44,6 +52,7 @@ def _command(name: str, package: str) -> Callable[[], str | None]:
 # Marker → says in one line what this machine lacks, or None.
 NEEDS: dict[str, Callable[[], str | None]] = {
     "needs_java": functools.cache(_spark),
+    "needs_iceberg_rest": functools.cache(_iceberg_rest),
     "needs_node": _command("npm", "Node.js"),
     "needs_go": _command("go", "Go"),
 }

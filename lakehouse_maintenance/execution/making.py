@@ -76,10 +76,14 @@ def plan_tables(
 
 def plan_one(observed: Observed, target: Target, memory: Memory, request: Request, throughput: Throughput) -> TablePlan:
     """The plan of a table that was just looked at."""
-    name = str(target.name)
-    remembered = memory.table(name)
+    return plan_subject(observed, subject_of(observed, target, memory), request, throughput)
+
+
+def subject_of(observed: Observed, target: Target, memory: Memory) -> Subject:
+    """All that planning needs of a table that was just looked at, but for its files."""
+    remembered = memory.table(str(target.name))
     now = now_ms()
-    subject = Subject(
+    return Subject(
         state=observed.metadata.state(),
         health=health_of(observed, target.policy, remembered.last_run_ms, now),
         policy=target.policy,
@@ -90,9 +94,13 @@ def plan_one(observed: Observed, target: Target, memory: Memory, request: Reques
         expiry=expiry_facts(observed.metadata),
         longest_reader=target.longest_reader,
     )
+
+
+def plan_subject(observed: Observed, subject: Subject, request: Request, throughput: Throughput) -> TablePlan:
+    """The plan at the subject's moment."""
     return plan_table(
         subject,
-        lambda options: observed.groups(options, now),
+        lambda options: observed.groups(options, subject.now_ms),
         request=request,
         throughput=throughput,
         reach=observed.reach,

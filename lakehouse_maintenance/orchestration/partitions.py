@@ -7,7 +7,9 @@ from itertools import islice
 
 import dagster as dg
 
+from lakehouse_maintenance.model.errors import InputError
 from lakehouse_maintenance.model.names import TableName
+from lakehouse_maintenance.orchestration.databases import Database
 
 TABLES_NAME = "lakehouse_tables"
 """Name of the set of partitions in Dagster's instance."""
@@ -28,3 +30,17 @@ def register(instance: dg.DagsterInstance, tables: Iterable[TableName]) -> tuple
     while batch := list(islice(pending, _BATCH)):
         instance.add_dynamic_partitions(TABLES_NAME, batch)
     return new
+
+
+def by_database(keys: Iterable[str]) -> tuple[dict[Database, list[TableName]], list[str]]:
+    """Tables of these partition keys by database, sorted; and keys that are no table's."""
+    found: dict[Database, list[TableName]] = {}
+    strange: list[str] = []
+    for key in keys:
+        try:
+            name = TableName.from_partition_key(key)
+        except InputError:
+            strange.append(key)
+            continue
+        found.setdefault(Database.of(name), []).append(name)
+    return {database: sorted(found[database]) for database in sorted(found)}, strange

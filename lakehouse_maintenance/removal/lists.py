@@ -1,8 +1,8 @@
 """Durable lists of what is to be removed, in the state: written before the first call, closed after the last.
 
 A list is a head and parts: `removals/<table>/<run>` and `removals/<table>/<run>/<number>`. The head is written last,
-so a list that is found is whole. What is open is told by a small value for each table, `open-removals/<table>`, which is
-written before the head and cleared after it is closed: it may name too much after a crash, never too little.
+so a list that is found is whole. What is open is told by a small value for each table, `open-removals/<table>`, written
+before the head and cleared after it is closed: it may name too much after a crash, never too little.
 """
 
 from __future__ import annotations

@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import ctypes
 import itertools
 import json
 import os
 import random
 import shutil
-import signal
-import socket
 import subprocess
-import sys
 import sysconfig
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+from lakehouse_maintenance_tests.services.processes import dies_with_parent, is_free, listens
 
 READY_WITHIN = 60.0
 """Seconds; alone on a machine the server needs three."""
@@ -40,6 +38,8 @@ class S3Server:
     access_key: str
     secret_key: str
     region: str = "us-east-1"
+    catalog: str | None = None
+    """Address of SeaweedFS' own Iceberg REST catalog; its credential is access and secret key."""
 
     @property
     def properties(self) -> dict[str, str]:
@@ -73,9 +73,24 @@ class S3Server:
             client.create_bucket(Bucket=bucket)
         return bucket
 
+    def table_bucket(self) -> str:
+        """A new bucket for the tables of SeaweedFS' REST catalog: the catalog's warehouse."""
+        import boto3
+
+        client = boto3.client(
+            "s3tables",
+            endpoint_url=self.endpoint,
+            aws_access_key_id=self.access_key,
+            aws_secret_access_key=self.secret_key,
+            region_name=self.region,
+        )
+        name = f"tables-{os.getpid()}-{next(_numbers)}"
+        client.create_table_bucket(name=name)
+        return name
+
     def at(self, endpoint: str) -> S3Server:
         """The same credentials behind another address, such as a proxy's."""
-        return S3Server(endpoint, self.access_key, self.secret_key, self.region)
+        return replace(self, endpoint=endpoint)
 
 
 @pytest.fixture(scope="session")
@@ -114,12 +129,17 @@ def moto() -> Iterator[S3Server]:
 
 
 class _Weed:
-    """One SeaweedFS process with master, volume, filer and S3 on ports of its own."""
+    """One SeaweedFS process with master, volume, filer, S3 and Iceberg catalog on ports of its own."""
 
     def __init__(self, folder: Path) -> None:
         self._log = folder / "weed.log"
-        self._ports = dict(zip(("master", "volume", "filer", "s3"), _free_ports(4), strict=True))
-        self.address = S3Server(f"http://127.0.0.1:{self._ports['s3']}", "testkey", "testsecret")
+        self._ports = dict(zip(("master", "volume", "filer", "s3", "iceberg"), _free_ports(5), strict=True))
+        self.address = S3Server(
+            f"http://127.0.0.1:{self._ports['s3']}",
+            "testkey",
+            "testsecret",
+            catalog=f"http://127.0.0.1:{self._ports['iceberg']}",
+        )
         identity = {
             "name": "test",
             "credentials": [{"accessKey": self.address.access_key, "secretKey": self.address.secret_key}],
@@ -135,7 +155,7 @@ class _Weed:
             *("-volume.max=200", "-volume.preStopSeconds=0", f"-volume.port={self._ports['volume']}"),
             *("-filer", f"-filer.port={self._ports['filer']}"),
             *("-s3", f"-s3.port={self._ports['s3']}", f"-s3.config={config}"),
-            *("-s3.port.iceberg=0", "-s3.port.lance=0"),
+            *(f"-s3.port.iceberg={self._ports['iceberg']}", "-s3.port.lance=0"),
         ]
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
@@ -144,7 +164,7 @@ class _Weed:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                preexec_fn=_dies_with_parent(),  # noqa: PLW1509  # one system call, no lock
+                preexec_fn=dies_with_parent(),  # noqa: PLW1509  # one system call, no lock
             )
 
     def wait(self) -> bool:
@@ -155,7 +175,7 @@ class _Weed:
         while time.monotonic() < give_up and self._process.poll() is None:
             # The port opens before the filer and the volume server behind it are there.
             with suppress(BotoCoreError, ClientError):
-                if self._listens():
+                if listens(self._ports["s3"]):
                     client = self.address.client()
                     self.address.bucket("ready")
                     client.put_object(Bucket="ready", Key="ready", Body=b"1")
@@ -176,10 +196,6 @@ class _Weed:
                 for file in Path(tempfile.gettempdir()).glob(f"seaweedfs-*-{named}.sock"):
                     file.unlink(missing_ok=True)
 
-    def _listens(self) -> bool:
-        with socket.socket() as probe:
-            return probe.connect_ex(("127.0.0.1", self._ports["s3"])) == 0
-
 
 def _weed() -> str:
     found = shutil.which("weed", path=sysconfig.get_path("scripts")) or shutil.which("weed")
@@ -193,23 +209,6 @@ def _free_ports(count: int) -> list[int]:
     chosen: list[int] = []
     while len(chosen) < count:
         port = random.randrange(15_000, 22_000)
-        if port not in chosen and _is_free(port) and _is_free(port + _GRPC_OFFSET):
+        if port not in chosen and is_free(port) and is_free(port + _GRPC_OFFSET):
             chosen.append(port)
     return chosen
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
-
-
-def _dies_with_parent() -> Callable[[], None] | None:
-    """On Linux, lets the kernel end the server when the test process is killed: teardown does not run then."""
-    if sys.platform != "linux":
-        return None
-    prctl = ctypes.CDLL(None).prctl
-    return lambda: prctl(1, signal.SIGKILL)

@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import re
 import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,12 +17,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import pytest
 
+from lakehouse_maintenance_tests.services.processes import why_no_java
 from lakehouse_maintenance_tests.services.spark.jars import available_jars
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-JAVA_VERSIONS = (17, 21)
 
 
 class S3Endpoint(Protocol):
@@ -110,13 +107,12 @@ class Spark:
 
 def why_unavailable() -> str | None:
     """One line that says what is missing, or None where Spark can start."""
-    version = _java_version()
-    if version not in JAVA_VERSIONS:
-        return f"needs Java 17 or 21: found {'none' if version is None else f'Java {version}'}"
+    if (reason := why_no_java()) is not None:
+        return reason
     if importlib.util.find_spec("pyspark") is None:
         return "needs Java 17 or 21 and pyspark: pyspark is not installed (extra spark)"
     if not available_jars():
-        return "needs Java 17 or 21 and Iceberg's jars: run lakehouse_maintenance_tests/services/spark/jars.py"
+        return "needs Java 17 or 21 and Iceberg's jars: run make jars"
     return None
 
 
@@ -180,13 +176,3 @@ def _nullable(kind: Any) -> Any:
     if isinstance(kind, MapType):
         return MapType(_nullable(kind.keyType), _nullable(kind.valueType))
     return kind
-
-
-def _java_version() -> int | None:
-    home = os.environ.get("JAVA_HOME")
-    java = shutil.which(str(Path(home, "bin", "java"))) if home else shutil.which("java")
-    if java is None:
-        return None
-    told = subprocess.run([java, "-version"], capture_output=True, text=True, check=False).stderr
-    match = re.search(r'version "(\d+)', told)
-    return int(match.group(1)) if match else None
