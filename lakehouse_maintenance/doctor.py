@@ -157,8 +157,8 @@ class _Examination:
         if listed.ok:
             yield _check(f"catalog {self._name}: databases", self._databases)
             yield _check(f"catalog {self._name}: read", self._read)
-        for location, storage in self._stores():
-            yield from _store_checks(location, storage, write_test=write_test)
+        for location, folder, storage in self._stores():
+            yield from _store_checks(location, folder, storage, write_test=write_test)
 
     def _reach(self) -> str:
         self._catalog = self._catalogs[self._name]
@@ -208,8 +208,9 @@ class _Examination:
                     return entry.name
         return None
 
-    def _stores(self) -> Iterator[tuple[Location, Storage]]:
-        """The warehouse, where it is a place, and where the table that was read lies, with what reaches them."""
+    def _stores(self) -> Iterator[tuple[Location, Location, Storage]]:
+        """The warehouse, where it is a place, and where the table that was read lies: each with the folder for the
+        write test, and what reaches them."""
         assert self._catalog is not None, "it was reached"
         places: list[Location] = []
         warehouse = self._catalog.properties.get("warehouse") or ""
@@ -217,11 +218,12 @@ class _Examination:
             place = _parsed(warehouse)
             if place is not None:
                 places.append(place)
-                yield place, self._catalog.storage()
+                yield place, place, self._catalog.storage()
         if self._observed is not None:
             place = _parsed(self._observed.metadata.table_location)
             if place is not None and not any(other.contains(place) for other in places):
-                yield place, self._observed.storage
+                # Stores made for tables take nothing beside a table's data and metadata folders.
+                yield place, place.child("data"), self._observed.storage
 
 
 def _parsed(text: str) -> Location | None:
@@ -231,11 +233,12 @@ def _parsed(text: str) -> Location | None:
         return None
 
 
-def _store_checks(location: Location, storage: Storage, *, write_test: bool) -> Iterator[DoctorCheck]:
+def _store_checks(location: Location, folder: Location, storage: Storage, *, write_test: bool) -> Iterator[DoctorCheck]:
+    """`folder`: where the write test writes."""
     yield _check(f"store {location.text}: list", lambda: _list_one_batch(location, storage))
     yield _check(f"store {location.text}: read", lambda: _read_one_byte(location, storage))
     if write_test:
-        yield _check(f"store {location.text}: write", lambda: _write_and_remove(location, storage))
+        yield _check(f"store {location.text}: write", lambda: _write_and_remove(folder, storage))
 
 
 def _list_one_batch(location: Location, storage: Storage) -> str:

@@ -22,8 +22,8 @@ pytest_plugins = [
     "lakehouse_maintenance_tests.golden.fixture",
     "lakehouse_maintenance_tests.services.catalogs",
     "lakehouse_maintenance_tests.services.postgres",
-    "lakehouse_maintenance_tests.services.rest",
     "lakehouse_maintenance_tests.services.s3",
+    "lakehouse_maintenance_tests.services.rest",  # after s3, whose asserts could not be rewritten otherwise
     "lakehouse_maintenance_tests.services.spark.session",
 ]
 

@@ -69,7 +69,8 @@ class Catalog:
         parents: list[Namespace] = [()]
         try:
             while parents:
-                children = sorted(tuple(child) for child in self._children(parents.pop()))
+                # Some services name all levels at once, whatever parent was asked for.
+                children = {tuple(child) for child in self._children(parents.pop())}.difference(found)
                 found += children
                 parents += children
         except Exception as error:  # noqa: BLE001  # whatever failed: the list is not complete, which is the result
@@ -85,6 +86,9 @@ class Catalog:
         try:
             found += self._entries(namespace, self._inner.list_tables(namespace), TableKind.ICEBERG)
             found += self._entries(namespace, self._views(namespace), TableKind.VIEW)
+            if not found:
+                # Some services list an unknown database as an empty one.
+                self._inner.load_namespace_properties(namespace)
         except Exception as error:  # noqa: BLE001  # as above
             return self._incomplete(f"the tables of {self._database(namespace)}", error, len(found))
         return Complete(tuple(sorted(found)))

@@ -82,13 +82,15 @@ def _is_sql(settings: Mapping[str, str]) -> bool:
 
 
 def _read_only(name: str, settings: dict[str, str]) -> dict[str, str]:
-    """Settings under which PyIceberg creates and migrates nothing.
+    """Settings under which PyIceberg creates and migrates nothing, and trusts no stale connection.
 
     It creates missing catalog tables unless told not to, and adds a column to an older schema where
     `schema_version` asks for it. A missing SQLite file is created by connecting, whatever the settings.
     """
     _require_sqlite_file(name, settings)
-    return {key: value for key, value in settings.items() if key != "schema_version"} | {"init_catalog_tables": "false"}
+    kept = {key: value for key, value in settings.items() if key != "schema_version"}
+    # A pooled connection that a restart or a firewall cut is noticed before it is used, not in the middle of a run.
+    return {"pool_pre_ping": "true"} | kept | {"init_catalog_tables": "false"}
 
 
 def _require_sqlite_file(name: str, settings: dict[str, str]) -> None:

@@ -43,7 +43,6 @@ def expire(run: Run, target: Target, plan: TablePlan, action: PlannedAction, lea
     written: list[RemovalList] = []
 
     def make_durable(metadata: Metadata, reader: ManifestReader, expiring: Expiring) -> None:
-        work.attempts += 1
         found = only_reached_by(metadata, reader, frozenset(expiring.snapshot_ids))
         written[:] = [deletion.intend(metadata, observed.storage, found)]
 
@@ -57,7 +56,10 @@ def expire(run: Run, target: Target, plan: TablePlan, action: PlannedAction, lea
         guard=lease.check,
         cache=run.cache,
     )
-    expired = commit.run()
+    try:
+        expired = commit.run()
+    finally:
+        work.attempts = commit.attempted
     if not written:
         return ActionOutcome(
             action.action,

@@ -46,7 +46,7 @@ def watch(target: Target, memory: Memory, cache: BlobCache | None) -> Watched:
     subject = subject_of(observed, target, memory)
     plan = plan_subject(observed, subject, Request(), memory.throughput())
     turns = {
-        action.action: Turn(due_since_ms(subject, action.action), turn_ms(subject, action.action))
+        str(action.action): Turn(due_since_ms(subject, action.action), turn_ms(subject, action.action))
         for action in plan.actions
     }
     return Watched(observed.metadata.location, subject.health, plan, turns, look_again_ms(subject, plan))

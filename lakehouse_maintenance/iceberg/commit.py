@@ -24,13 +24,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
-from pyiceberg.exceptions import (
-    BadRequestError,
-    CommitFailedException,
-    ForbiddenError,
-    NoSuchTableError,
-    UnauthorizedError,
-)
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import (
@@ -42,6 +36,7 @@ from pyiceberg.table.update import (
     ValidatableTableRequirement,
 )
 
+from lakehouse_maintenance.iceberg.answers import Answer, answer
 from lakehouse_maintenance.iceberg.lossless import lost_paths
 from lakehouse_maintenance.iceberg.manifests import BlobCache, ManifestReader
 from lakehouse_maintenance.iceberg.metadata import MAIN, Metadata, read_metadata
@@ -53,6 +48,7 @@ from lakehouse_maintenance.model.errors import (
     CommitConflictError,
     CommitUnknownError,
     LakehouseError,
+    UnknownTableError,
     UnsupportedError,
 )
 from lakehouse_maintenance.model.files import LiveFile
@@ -117,6 +113,10 @@ class AssertLastSequenceNumber(ValidatableTableRequirement):
         found = None if base_metadata is None else getattr(base_metadata, "last_sequence_number", None) or 0
         if found != self.last_sequence_number:
             raise CommitFailedException(f"last sequence number is {found}, not {self.last_sequence_number}")
+
+
+LOOKED = (CommitConflictError, UnknownTableError, UnsupportedError)
+"""What `load_for_commit` raises when it saw how things are; its other errors mean that it saw nothing."""
 
 
 def pause(attempt: int) -> None:
@@ -185,7 +185,7 @@ class ReplaceCommit:
         last: Exception | None = None
         for attempt in range(1, self.attempts + 1):
             try:
-                table, metadata, reader = self._load()
+                table, metadata, reader = self._load_again(tried, last)
                 done = self._went_through(metadata, tried)
                 if done is not None:
                     return done
@@ -202,23 +202,22 @@ class ReplaceCommit:
             tried[staged.snapshot_id] = (head.snapshot_id, staged)
             try:
                 self._commit(table, metadata, head, staged)
-            except CommitFailedException as error:
+            except Exception as error:
+                # Drivers, HTTP clients and PyIceberg raise errors of their own.
                 last = error
-            except (ForbiddenError, UnauthorizedError, NoSuchTableError) as error:
-                raise self._rejected(error, unknown, tried) from error
-            except (ValueError, BadRequestError) as error:
-                # Raised before anything is written where our sequence number was taken through another branch; a
-                # table that stands still means that the catalog refuses this commit whatever we do.
-                if unknown is None and self._stands_still(metadata):
+                said = answer(error, client_side=self.catalog.client_side_commits)
+                if said is Answer.LOST:
+                    unknown = error
+                # Our sequence number, taken through another branch, is refused too; where the table stands still, the
+                # catalog refuses this commit whatever we do.
+                elif said is Answer.DENIED or (
+                    said is Answer.REFUSED and unknown is None and self._stands_still(metadata)
+                ):
                     raise self._rejected(error, unknown, tried) from error
-                last = error
-            except Exception as error:  # noqa: BLE001  # see below
-                # The request may have arrived: time-outs, dropped connections, 5xx.
-                unknown = last = error
             else:
                 return self._committed(staged, head.snapshot_id, attempt)
             self.pause(attempt)
-        done = self._look_again(tried)
+        done = self._look_again(last, tried)
         if done is not None:
             return done
         if unknown is not None:
@@ -297,7 +296,10 @@ class ReplaceCommit:
         self.catalog.pyiceberg.commit_table(table, tuple(requirements), updates)
 
     def _stands_still(self, metadata: Metadata) -> bool:
-        _, now, _ = self._load()
+        try:
+            _, now, _ = self._load()
+        except LakehouseError:
+            return False  # not known: the next attempt looks again
         return now.last_sequence_number == metadata.last_sequence_number and now.refs == metadata.refs
 
     def _went_through(self, metadata: Metadata, tried: dict[int, tuple[int, Staged]]) -> Committed | None:
@@ -306,9 +308,25 @@ class ReplaceCommit:
                 return self._committed(staged, parent, len(tried))
         return None
 
-    def _look_again(self, tried: dict[int, tuple[int, Staged]]) -> Committed | None:
+    def _load_again(
+        self, tried: dict[int, tuple[int, Staged]], last: Exception | None
+    ) -> tuple[Table, Metadata, ManifestReader]:
+        """The table before an attempt; `last`: what the attempt before raised.
+
+        Over HTTP a conflict may be with our own request, repeated by a gateway: without a look it is not known.
+        """
         try:
-            return self._went_through(self._load()[1], tried)
+            return self._load()
+        except LakehouseError as error:
+            if last is None or self.catalog.client_side_commits or isinstance(error, LOOKED):
+                raise
+            raise self._unknown(last, tried) from error
+
+    def _look_again(self, last: Exception | None, tried: dict[int, tuple[int, Staged]]) -> Committed | None:
+        try:
+            return self._went_through(self._load_again(tried, last)[1], tried)
+        except CommitUnknownError:
+            raise
         except LakehouseError:
             return None
 

@@ -10,16 +10,10 @@ from __future__ import annotations
 
 import uuid as uuids
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
 
-from pyiceberg.exceptions import (
-    BadRequestError,
-    CommitFailedException,
-    ForbiddenError,
-    NoSuchTableError,
-    UnauthorizedError,
-)
+from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.update import (
     AssertRefSnapshotId,
     AssertTableUUID,
@@ -33,7 +27,8 @@ from pyiceberg.table.update import (
 )
 
 from lakehouse_maintenance.catalogs import Catalog
-from lakehouse_maintenance.iceberg.commit import load_for_commit, pause
+from lakehouse_maintenance.iceberg.answers import Answer, answer
+from lakehouse_maintenance.iceberg.commit import LOOKED, load_for_commit, pause
 from lakehouse_maintenance.iceberg.manifests import BlobCache, ManifestFile, ManifestReader
 from lakehouse_maintenance.iceberg.metadata import Metadata, Snapshot
 from lakehouse_maintenance.iceberg.references import kind_of, references
@@ -41,6 +36,9 @@ from lakehouse_maintenance.model.errors import CommitConflictError, CommitUnknow
 from lakehouse_maintenance.model.forms import FormIndex
 from lakehouse_maintenance.model.names import TableName
 from lakehouse_maintenance.model.references import Reference, ReferenceKind
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
 
 
 def only_reached_by(metadata: Metadata, reader: ManifestReader, expired: frozenset[int]) -> Iterator[Reference]:
@@ -117,13 +115,35 @@ class Expiring:
     refs: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    """A list of files that was made durable, and the metadata it was made from."""
+
+    metadata: Metadata
+    expiring: Expiring
+
+    def holds(self, now: Metadata, fresh: Expiring) -> bool:
+        """Whether all of it still expires, and the list names all that goes with it.
+
+        Snapshots that came meanwhile may need some of the files: the recheck before the deletion keeps those. Where
+        another snapshot went, files that the two had in common are missing from the list.
+        """
+        return (
+            set(self.expiring.snapshot_ids) <= set(fresh.snapshot_ids)
+            and set(self.expiring.refs) <= set(fresh.refs)
+            and self.metadata.snapshots.keys() <= now.snapshots.keys()
+        )
+
+
 @dataclass
 class ExpireCommit:
     """Takes snapshots and refs out of a table's metadata.
 
-    `decide`: from fresh metadata, what goes now; called for every attempt, so that nothing goes that a writer has just
-    begun to need. `before`: called with metadata, reader and what goes, right before the catalog is: there the list of
-    files is made durable. `guard`: raises LeaseLostError where we may no longer commit.
+    `decide`: from fresh metadata, what goes now; called before every attempt, so that nothing goes that a writer has
+    just begun to need. `before`: called with metadata, reader and what goes: there the list of files is made durable.
+    That can take minutes, so attempts share one list as long as it holds what goes: else a busy table would never be
+    quiet for long enough. `guard`: raises LeaseLostError where we may no longer commit. `clean_metadata`: schemas and
+    partition specs that nothing needs any more go as well. `attempted`: commits that were tried.
     """
 
     catalog: Catalog
@@ -131,60 +151,101 @@ class ExpireCommit:
     uuid: str
     decide: Callable[[Metadata], Expiring]
     before: Callable[[Metadata, ManifestReader, Expiring], None]
-    clean_metadata: bool = field(default=False, kw_only=True)
     guard: Callable[[], None]
     cache: BlobCache | None = None
+    clean_metadata: bool = False
     attempts: int = 8
     pause: Callable[[int], None] = pause
+    attempted: int = 0
 
     def run(self) -> Expiring:
         """Returns what went; nothing where nothing was left to expire.
 
         Raises CommitConflictError, CommitUnknownError (whether the snapshots are gone is not known), LeaseLostError.
         """
+        listed: _Listed | None = None
         asked: set[int] = set()
         last: Exception | None = None
         unknown: Exception | None = None
         for attempt in range(1, self.attempts + 1):
             try:
-                table, metadata, reader = load_for_commit(self.catalog, self.name, self.uuid, self.cache)
+                table, metadata, reader = self._load(last)
+                if asked and not asked & metadata.snapshots.keys():
+                    return Expiring(tuple(sorted(asked)), ())
+                fresh = self.decide(metadata)
+                if not fresh.snapshot_ids and not fresh.refs:
+                    return fresh
+                if listed is None or not listed.holds(metadata, fresh):
+                    self.before(metadata, reader, fresh)
+                    listed = _Listed(metadata, fresh)
+                    table, metadata, reader = self._load(last)
+                    if not listed.holds(metadata, self.decide(metadata)):
+                        last = CommitFailedException("what expires changed while its files were listed")
+                        self.pause(attempt)
+                        continue
+                updates = self._updates(metadata, reader, listed.expiring)
+                self.guard()
+            except LakehouseError as error:
+                if unknown is None or isinstance(error, CommitUnknownError):
+                    raise
+                raise self._unknown(unknown) from error
+            asked = set(listed.expiring.snapshot_ids)
+            self.attempted += 1
+            try:
+                self.catalog.pyiceberg.commit_table(table, self._requirements(metadata), updates)
+            except Exception as error:
+                # Drivers, HTTP clients and PyIceberg raise errors of their own.
+                last = error
+                said = answer(error, client_side=self.catalog.client_side_commits)
+                if said is Answer.LOST:
+                    unknown = error
+                elif said is Answer.DENIED or (said is Answer.REFUSED and self._stands_still(metadata)):
+                    raise self._rejected(error, unknown) from error
+            else:
+                return listed.expiring
+            self.pause(attempt)
+        return self._given_up(asked, last, unknown)
+
+    def _load(self, last: Exception | None) -> tuple[Table, Metadata, ManifestReader]:
+        """The table now; `last`: what the attempt before raised.
+
+        Over HTTP a conflict may be with our own request, repeated by a gateway: without a look it is not known.
+        """
+        try:
+            return load_for_commit(self.catalog, self.name, self.uuid, self.cache)
+        except LakehouseError as error:
+            if last is None or self.catalog.client_side_commits or isinstance(error, LOOKED):
+                raise
+            raise self._unknown(last) from error
+
+    def _given_up(self, asked: set[int], last: Exception | None, unknown: Exception | None) -> Expiring:
+        """After the last attempt: it may have been the one."""
+        if asked:
+            try:
+                if not asked & self._load(last)[1].snapshots.keys():
+                    return Expiring(tuple(sorted(asked)), ())
             except LakehouseError as error:
                 if unknown is None:
                     raise
                 raise self._unknown(unknown) from error
-            if asked and not asked & metadata.snapshots.keys():
-                return Expiring(tuple(sorted(asked)), ())
-            expiring = self.decide(metadata)
-            if not expiring.snapshot_ids and not expiring.refs:
-                return expiring
-            self.before(metadata, reader, expiring)
-            self.guard()
-            asked = set(expiring.snapshot_ids)
-            try:
-                self.catalog.pyiceberg.commit_table(
-                    table, self._requirements(metadata), self._updates(metadata, reader, expiring)
-                )
-            except CommitFailedException as error:
-                last = error
-            except (ForbiddenError, UnauthorizedError, NoSuchTableError) as error:
-                raise CommitConflictError(f"{self.name}: the catalog refused: {error}", field=str(self.name)) from error
-            except (ValueError, BadRequestError) as error:
-                _, now, _ = load_for_commit(self.catalog, self.name, self.uuid, self.cache)
-                if now.location == metadata.location:
-                    raise CommitConflictError(
-                        f"{self.name}: the catalog refused: {error}", field=str(self.name)
-                    ) from error
-                last = error
-            except Exception as error:  # noqa: BLE001  # the request may have arrived: time-outs, dropped connections
-                unknown = last = error
-            else:
-                return expiring
-            self.pause(attempt)
         if unknown is not None:
             raise self._unknown(unknown)
         raise CommitConflictError(
-            f"{self.name}: other writers won {self.attempts} times in a row: {last}", field=str(self.name)
+            f"{self.name}: other writers won {self.attempts} times in a row: {last}",
+            field=str(self.name),
+            hint="no snapshot was expired; try again when the table is quieter",
         )
+
+    def _stands_still(self, metadata: Metadata) -> bool:
+        try:
+            return self._load(None)[1].location == metadata.location
+        except LakehouseError:
+            return False  # not known: the next attempt looks again
+
+    def _rejected(self, error: Exception, unknown: Exception | None) -> LakehouseError:
+        if unknown is not None:
+            return self._unknown(unknown)
+        return CommitConflictError(f"{self.name}: the catalog refused: {error}", field=str(self.name))
 
     def _requirements(self, metadata: Metadata) -> tuple[Any, ...]:
         refs = {name: ref.snapshot_id for name, ref in metadata.refs.items()}

@@ -36,6 +36,7 @@ class TableAction(Enum):
     """Actions that this release has. Dagster's configuration takes the names of the members: the actions' own."""
 
     rewrite_data_files = Action.REWRITE_DATA_FILES
+    expire_snapshots = Action.EXPIRE_SNAPSHOTS
 
 
 class PlanConfig(dg.Config):

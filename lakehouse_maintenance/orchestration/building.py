@@ -7,20 +7,27 @@ from pathlib import Path
 import dagster as dg
 
 from lakehouse_maintenance.orchestration.assets import ASSETS
-from lakehouse_maintenance.orchestration.configuration import checked_path
+from lakehouse_maintenance.orchestration.configuration import checked_config
+from lakehouse_maintenance.orchestration.inventory import inventories
 from lakehouse_maintenance.orchestration.jobs import maintain_tables, register_tables
 from lakehouse_maintenance.orchestration.resources import RESOURCE, LakehouseResource
+from lakehouse_maintenance.orchestration.sensors import build_sensors
 
 
-def build_definitions(config_path: str | Path | None = None) -> dg.Definitions:
-    """Assets, checks, jobs and the resource. `config_path`: None for where the command line would find the file.
+def build_definitions(config_path: str | Path | None = None, *, sensor_seconds: int | None = None) -> dg.Definitions:
+    """Assets, checks, jobs, sensors (off) and the resource.
+
+    `config_path`: None for where the command line would find the file. `sensor_seconds`: least time between two ticks
+    of a sensor; None: 5 minutes for discovery, 1 minute for thresholds.
 
     Sets no executor, so that it merges with definitions that do. Raises DagsterInvalidDefinitionError where the
     configuration is wrong; its message names the key.
     """
-    path = checked_path(config_path)
+    config = checked_config(config_path)
+    path = None if config is None else str(config.path)
     return dg.Definitions(
-        assets=list(ASSETS),
+        assets=[*ASSETS, *inventories(config)],
         jobs=[register_tables, maintain_tables],
+        sensors=build_sensors(sensor_seconds),
         resources={RESOURCE: LakehouseResource(config_path=path)},
     )

@@ -64,7 +64,7 @@ def outcome_checks(outcome: TableOutcome) -> Iterator[dg.AssetCheckResult]:
     """Each check of `maintained`, worst result of all actions.
 
     None at all where nothing was verified because nothing could be done: Dagster then shows the checks as not
-    executed, and not as passed.
+    executed, and not as passed. Actions that write no data file, as expiry, leave rows as they are.
     """
     found = [check for action in outcome.actions for check in action.checks]
     if outcome.status is Status.SKIPPED and not found:
@@ -75,6 +75,8 @@ def outcome_checks(outcome: TableOutcome) -> Iterator[dg.AssetCheckResult]:
         named = [check for check in found if check.name == name]
         if named:
             yield _result(outcome, next((check for check in named if not check.passed), named[-1]))
+        elif outcome.status in (Status.DONE, Status.SKIPPED):
+            yield _result(outcome, Check(name, True, "no action wrote or replaced a data file"))
 
 
 def _result(outcome: TableOutcome, check: Check) -> dg.AssetCheckResult:

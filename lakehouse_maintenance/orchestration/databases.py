@@ -1,4 +1,4 @@
-"""Databases as Dagster shows them: names that configuration writes, and what they are called in asset keys and groups."""
+"""Databases as Dagster shows them: those that configuration names, and their asset keys and groups."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import hashlib
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-from urllib.parse import quote
 
 import dagster as dg
 
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from lakehouse_maintenance.config import LakehouseConfig
 
 EVERY = "*"
+_PLAIN_KEY = re.compile(r"[A-Za-z0-9_-]+")
 _PLAIN = re.compile(r"[A-Za-z0-9]+(_[A-Za-z0-9]+)*")
 
 
@@ -38,10 +38,10 @@ class Database:
     def key_prefix(self) -> tuple[str, str, str]:
         """`lakehouse/<catalog>/<database>`; levels of a nested database are joined with dots.
 
-        Characters that would part a key (`/`), or our names (`.`), are percent-encoded, as are those that partition
-        keys encode.
+        Dagster makes names of checks out of keys, and allows letters, digits, `_`, `-` and `.` in them alone. A part
+        with anything else, or with a dot of its own, is written with underscores, and a hash that tells it from others.
         """
-        return ("lakehouse", _key_part((self.catalog,)), _key_part(self.namespace))
+        return ("lakehouse", _key_part(self.catalog), ".".join(map(_key_part, self.namespace)))
 
     @property
     def group(self) -> str:
@@ -50,20 +50,23 @@ class Database:
         if all(_PLAIN.fullmatch(part) for part in parts):
             # No part holds two underscores in a row, or one at its end: what they part can be told.
             return "__".join(parts)
-        shown = "__".join(re.sub(r"[^A-Za-z0-9]+", "_", part).strip("_") or "x" for part in parts)
-        return f"{shown}__{hashlib.sha256(str(self).encode()).hexdigest()[:8]}"
+        return "__".join([*map(_shown, parts), _hash(str(self))])
 
     def key(self, asset: str) -> dg.AssetKey:
         """Key of one of the database's assets."""
         return dg.AssetKey([*self.key_prefix, asset])
 
 
-def _key_part(parts: tuple[str, ...]) -> str:
-    # The partition key's own encoding, of which the first two parts are left out.
-    encoded = TableName("-", ("-",), parts[0]).partition_key.removeprefix("-.-.")
-    for part in parts[1:]:
-        encoded += "." + TableName("-", ("-",), part).partition_key.removeprefix("-.-.")
-    return "".join(quote(char, safe="") if char in "/\\" else char for char in encoded)
+def _key_part(part: str) -> str:
+    return part if _PLAIN_KEY.fullmatch(part) else f"{_shown(part)}-{_hash(part)}"
+
+
+def _shown(part: str) -> str:
+    return re.sub(r"[^A-Za-z0-9]+", "_", part).strip("_") or "x"
+
+
+def _hash(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
 
 
 def written_databases(config: LakehouseConfig) -> list[Database]:

@@ -6,14 +6,15 @@ text: as numbers, browsers would round them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import dagster as dg
 
+from lakehouse_maintenance.model.actions import Action
 from lakehouse_maintenance.model.health import TableHealth
 from lakehouse_maintenance.model.outcomes import TableOutcome
 from lakehouse_maintenance.model.plans import Plan, TablePlan
-from lakehouse_maintenance.orchestration.measuring import Measured
+from lakehouse_maintenance.orchestration.measuring import Column, Measured
 from lakehouse_maintenance.orchestration.naming import meta
 from lakehouse_maintenance.orchestration.rendering import health_report, outcome_report, plan_report
 
@@ -46,6 +47,7 @@ def health_facts(measured: Measured) -> Facts:
         "dagster/table_name": _text(health.table),
         "dagster/row_count": _whole(health.records),
         "dagster/uri": _text(measured.location),
+        "dagster/column_schema": dg.MetadataValue.table_schema(_schema(measured.columns)),
         meta("health"): dg.MetadataValue.md(health_report(health)),
         meta("snapshot_id"): _snapshot(health.snapshot_id),
         meta("metadata_location"): _text(measured.metadata_location),
@@ -53,6 +55,27 @@ def health_facts(measured: Measured) -> Facts:
     }
     facts |= _numbers(health)
     return facts
+
+
+def _schema(columns: Sequence[Column]) -> dg.TableSchema:
+    return dg.TableSchema(
+        [
+            dg.TableColumn(
+                column.name, column.type, column.doc, dg.TableColumnConstraints(nullable=not column.is_required)
+            )
+            for column in columns
+        ]
+    )
+
+
+def observed_facts(health: TableHealth) -> Facts:
+    """Of a table that the inventory of its database met with another snapshot than before."""
+    return {
+        "dagster/table_name": _text(health.table),
+        "dagster/row_count": _whole(health.records),
+        meta("snapshot_id"): _snapshot(health.snapshot_id),
+        meta("due"): _text(", ".join(due.action for due in health.due)),
+    } | _numbers(health)
 
 
 def _numbers(health: TableHealth) -> Facts:
@@ -83,20 +106,25 @@ def plan_facts(plan: Plan, table: TablePlan) -> Facts:
 def outcome_facts(outcome: TableOutcome, plan: Plan, mask: Callable[[str], str]) -> Facts:
     """Of `maintained`, and of its failure. `mask` takes secrets out of a text."""
     actions = outcome.actions
+    # Files that expiry deletes are no files that a rewrite left.
+    rewrites = [action for action in actions if action.action != Action.EXPIRE_SNAPSHOTS]
     facts: Facts = {
         "dagster/table_name": _text(outcome.table),
         meta("outcome"): dg.MetadataValue.md(mask(outcome_report(outcome))),
         meta("status"): _text(outcome.status),
         meta("reason"): _text(mask(outcome.reason)),
         meta("digest"): _text(plan.digest),
-        meta("expected_files"): _whole(sum(a.expected["files"] for a in actions)),
-        meta("actual_files"): _whole(sum(a.actual.files for a in actions)),
-        meta("expected_bytes"): _real(sum(a.expected["bytes"] for a in actions)),
-        meta("actual_bytes"): _real(sum(a.actual.bytes for a in actions)),
+        meta("expected_files"): _whole(sum(a.expected["files"] for a in rewrites)),
+        meta("actual_files"): _whole(sum(a.actual.files for a in rewrites)),
+        meta("expected_bytes"): _real(sum(a.expected["bytes"] for a in rewrites)),
+        meta("actual_bytes"): _real(sum(a.actual.bytes for a in rewrites)),
         meta("expected_seconds"): _real(sum(a.expected["seconds"] for a in actions)),
         meta("actual_seconds"): _real(sum(a.actual.seconds for a in actions)),
         meta("rewritten_data_files"): _whole(sum(a.actual.rewritten_data_files for a in actions)),
         meta("removed_delete_files"): _whole(sum(a.actual.removed_delete_files for a in actions)),
+        meta("expired_snapshots"): _whole(sum(a.actual.expired_snapshots for a in actions)),
+        meta("deleted_files"): _whole(sum(a.actual.deleted_files for a in actions)),
+        meta("deleted_bytes"): _real(sum(a.actual.deleted_bytes for a in actions)),
     }
     committed = [action for action in actions if action.snapshot_id is not None]
     if committed:

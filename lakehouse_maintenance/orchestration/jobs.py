@@ -12,6 +12,8 @@ from lakehouse_maintenance.orchestration.rendering import table
 from lakehouse_maintenance.orchestration.resources import LakehouseResource
 
 _MOST_SHOWN = 200
+RETRIES = dg.RetryPolicy(max_retries=3, delay=10, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.PLUS_MINUS)
+"""After about 10, 30 and 70 seconds."""
 
 
 @dg.op(
@@ -50,5 +52,8 @@ maintain_tables = dg.define_asset_job(
     name="maintain_tables",
     selection=dg.AssetSelection.assets(STATE_KEY, PLAN_KEY, MAINTAINED_KEY),
     executor_def=dg.in_process_executor,
-    description="Measures one table, plans what its policies make due, and applies that plan.",
+    # Only failures that may pass by themselves allow a retry (failing.py).
+    op_retry_policy=RETRIES,
+    description="Measures one table, plans what its policies make due, and applies that plan. A step whose store or "
+    "catalog does not answer, or whose table somebody else works on, is tried again.",
 )

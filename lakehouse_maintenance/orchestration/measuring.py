@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lakehouse_maintenance.model.health import TableHealth
 from lakehouse_maintenance.model.names import TableName
 
 if TYPE_CHECKING:
     from lakehouse_maintenance.lakehouse import Lakehouse
+
+
+MOST_COLUMNS = 1_000
+"""Columns that are told; a table may have more than anybody reads."""
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the table's current schema. `type`: Iceberg's name of it, `struct` and the like without its parts."""
+
+    name: str
+    type: str
+    doc: str | None
+    is_required: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +35,7 @@ class Measured:
     health: TableHealth
     metadata_location: str
     location: str
+    columns: tuple[Column, ...] = ()
 
     @property
     def data_version(self) -> str:
@@ -50,4 +66,21 @@ def measure(lakehouse: Lakehouse, name: TableName) -> Measured:
     observed = observe(lakehouse.catalogs[name.catalog], name, lakehouse.state.cache)
     remembered = Memory(lakehouse.state).table(str(name))
     health = health_of(observed, lakehouse.config.policy_for(name), remembered.last_run_ms, now_ms())
-    return Measured(health, observed.metadata.location, observed.metadata.table_location)
+    columns = tuple(_columns(observed.metadata.raw))
+    return Measured(health, observed.metadata.location, observed.metadata.table_location, columns)
+
+
+def _columns(raw: Mapping[str, Any]) -> Iterator[Column]:
+    """Of the current schema (Iceberg spec: Schemas and Data Types); format version 1 may have one schema alone."""
+    current = raw.get("current-schema-id")
+    schemas = [schema for schema in raw.get("schemas") or () if schema.get("schema-id") == current]
+    schema = schemas[0] if schemas else raw.get("schema") or {}
+    for field in list(schema.get("fields") or ())[:MOST_COLUMNS]:
+        kind = field.get("type")
+        doc = field.get("doc")
+        yield Column(
+            name=str(field.get("name")),
+            type=str(kind.get("type")) if isinstance(kind, dict) else str(kind),
+            doc=None if doc is None else str(doc),
+            is_required=field.get("required") is True,
+        )

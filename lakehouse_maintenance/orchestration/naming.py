@@ -12,6 +12,7 @@ MAINTAINED_KEY = dg.AssetKey(["lakehouse", "maintained"])
 ROWS_UNCHANGED = "rows_unchanged"
 LIVE_FILES_PRESENT = "live_files_present"
 HEALTHY = "healthy"
+ALL_TABLES_MEASURED = "all_tables_measured"
 
 
 def meta(name: str) -> str:

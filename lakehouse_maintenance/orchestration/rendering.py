@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from lakehouse_maintenance.model.actions import Action
 from lakehouse_maintenance.model.health import TableHealth
 from lakehouse_maintenance.model.intervals import format_size
 from lakehouse_maintenance.model.outcomes import ActionOutcome, TableOutcome
@@ -24,6 +25,11 @@ def plain(text: object) -> str:
         shown = shown[:_LONGEST] + "…"
     # An underscore inside a word is no markup, and most names have one.
     return "".join(_plain(char, shown[at - 1 : at], shown[at + 1 : at + 2]) for at, char in enumerate(shown))
+
+
+def told_with_name(table: str, text: str) -> str:
+    """`table: text`, the name once where the text begins with it."""
+    return text if text.startswith(f"{table}:") else f"{table}: {text}"
 
 
 def _plain(char: str, before: str, after: str) -> str:
@@ -81,6 +87,9 @@ def plan_report(plan: TablePlan) -> str:
         parts.append(table(head, (_planned(action) for action in plan.actions)))
     else:
         parts.append("Nothing would be done.")
+    notes = [note for action in plan.actions for note in action.notes]
+    if notes:
+        parts.append("\n".join(f"- {plain(note)}" for note in notes))
     if plan.skipped:
         parts.append(table(("left alone", "why"), ((skip.action, skip.reason) for skip in plan.skipped)))
     return "\n\n".join(parts)
@@ -88,6 +97,16 @@ def plan_report(plan: TablePlan) -> str:
 
 def _planned(action: PlannedAction) -> tuple[str, ...]:
     expected = action.expected
+    if action.action == Action.EXPIRE_SNAPSHOTS:
+        return (
+            action.action,
+            action.reason,
+            "metadata",
+            f"{len(action.snapshots):,} snapshots and {len(action.refs):,} refs fewer",
+            f"{action.inputs.files:,} files, {format_size(action.inputs.bytes)} freed",
+            f"{expected.seconds:.1f} s",
+            f"{action.engine} ({action.control})",
+        )
     return (
         action.action,
         action.reason,
@@ -121,6 +140,15 @@ def outcome_report(outcome: TableOutcome) -> str:
 
 def _beside(action: ActionOutcome) -> list[tuple[str, str, str]]:
     expected, actual = action.expected, action.actual
+    if action.action == Action.EXPIRE_SNAPSHOTS:
+        return [
+            ("snapshots let go", "", f"{actual.expired_snapshots:,}"),
+            ("files deleted", f"{expected['fewer_files']:,}", f"{actual.deleted_files:,}"),
+            ("size of them", "", format_size(actual.deleted_bytes)),
+            ("files kept", "", f"{actual.kept_files:,}"),
+            ("files not deleted", "0", f"{actual.failed_files + actual.unknown_files:,}"),
+            ("seconds", f"{expected['seconds']:.1f}", f"{actual.seconds:.1f}"),
+        ]
     fewer = actual.rewritten_data_files - actual.added_data_files
     return [
         ("files written", f"{expected['files']:,}", f"{actual.files:,}"),

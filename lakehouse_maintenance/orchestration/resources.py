@@ -1,4 +1,4 @@
-"""The lakehouse as a Dagster resource."""
+"""The lakehouse as a Dagster resource: catalogs, their storage and the state that one `lakehouse.yaml` describes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,15 @@ from typing import TYPE_CHECKING
 import dagster as dg
 from pydantic import Field, PrivateAttr
 
+from lakehouse_maintenance.config import load_config
 from lakehouse_maintenance.model.errors import LakehouseError
+from lakehouse_maintenance.orchestration.connections import (
+    CONFIG_PATH,
+    CatalogResource,
+    StateResource,
+    StorageResource,
+    checked,
+)
 from lakehouse_maintenance.orchestration.failing import failure
 
 if TYPE_CHECKING:
@@ -21,11 +29,7 @@ RESOURCE = "lakehouse"
 class LakehouseResource(dg.ConfigurableResource["LakehouseResource"]):
     """The lakehouse that one `lakehouse.yaml` describes. Nothing is opened before a step asks for it."""
 
-    config_path: str | None = Field(
-        default=None,
-        description="Path of lakehouse.yaml, such as /etc/lakehouse/lakehouse.yaml. Unset: where "
-        "LAKEHOUSE_MAINTENANCE_CONFIG points, else the working directory of the run.",
-    )
+    config_path: str | None = Field(default=None, description=CONFIG_PATH)
 
     _opened: Lakehouse | None = PrivateAttr(default=None)
     _log: logging.Logger | None = PrivateAttr(default=None)
@@ -45,6 +49,35 @@ class LakehouseResource(dg.ConfigurableResource["LakehouseResource"]):
             except LakehouseError as error:
                 raise failure(error) from None
         return self._opened
+
+    def catalog(self, name: str) -> CatalogResource:
+        """One of its catalogs, as a resource of its own."""
+        return CatalogResource(name=name, config_path=self.config_path)
+
+    def storage(self, catalog: str) -> StorageResource:
+        """Storage with the credentials of one of its catalogs."""
+        return StorageResource(catalog=self.catalog(catalog))
+
+    def state(self) -> StateResource:
+        """What its runs remember."""
+        return StateResource(config_path=self.config_path)
+
+    def check_connection(self) -> dict[str, str]:
+        """Looks at every catalog, the warehouse of each that is a place, and the state; what each check tells.
+
+        Raises dagster.Failure that names all that failed.
+        """
+        try:
+            config = load_config(self.config_path)
+        except LakehouseError as error:
+            raise failure(error) from None
+        checks = {"state": self.state().check_connection}
+        for name, settings in config.catalogs.items():
+            checks[f"catalogs.{name}"] = self.catalog(name).check_connection
+            # A REST catalog's warehouse may be a mere name.
+            if "/" in (settings.warehouse or ""):
+                checks[f"catalogs.{name}.warehouse"] = self.storage(name).check_connection
+        return checked(checks, config)
 
 
 class _LoggedProgress:

@@ -24,6 +24,7 @@ from lakehouse_maintenance.orchestration.naming import MAINTAINED_KEY, PLAN_KEY,
 from lakehouse_maintenance.orchestration.partitions import TABLES_NAME
 from lakehouse_maintenance_tests.orchestration.lake import Lake, facts, make_home
 
+INVENTORY_KEY = dg.AssetKey(["lakehouse", "main", "sales", "inventory"])
 ROOT = Path(__file__).parents[2]
 WORKSPACE = ROOT / "workspace.yaml"
 DAGSTER = Path(sys.executable).parent / "dagster"
@@ -83,10 +84,11 @@ def test_what_dagster_shows(tmp_path: Path) -> None:
     definitions = build_definitions(write(tmp_path, remote("http://127.0.0.1:9")))
     graph = definitions.resolve_asset_graph()
 
-    assert graph.get_all_asset_keys() == {STATE_KEY, PLAN_KEY, MAINTAINED_KEY}
+    assert graph.get_all_asset_keys() == {STATE_KEY, PLAN_KEY, MAINTAINED_KEY, INVENTORY_KEY}
     assert graph.get(PLAN_KEY).parent_keys == {STATE_KEY}
     assert graph.get(MAINTAINED_KEY).parent_keys == {PLAN_KEY}
-    assert {key.name for key in graph.asset_check_keys} == {"healthy", "rows_unchanged", "live_files_present"}
+    names = {"healthy", "rows_unchanged", "live_files_present", "all_tables_measured"}
+    assert {key.name for key in graph.asset_check_keys} == names
     for key in (STATE_KEY, PLAN_KEY, MAINTAINED_KEY):
         node = graph.get(key)
         assert isinstance(node.partitions_def, dg.DynamicPartitionsDefinition)
@@ -266,7 +268,7 @@ def test_dagster_dev_shows_the_assets_without_a_catalog_and_one_error_for_a_wron
             entries = ask(address, ENTRIES)["workspaceOrError"]["locationEntries"]
             (repository,) = entries[0]["locationOrLoadError"]["repositories"]
             paths = {tuple(node["assetKey"]["path"]) for node in repository["assetNodes"]}
-            assert paths == {tuple(key.path) for key in (STATE_KEY, PLAN_KEY, MAINTAINED_KEY)}
+            assert paths == {tuple(key.path) for key in (STATE_KEY, PLAN_KEY, MAINTAINED_KEY, INVENTORY_KEY)}
 
             config.write_text(config.read_text() + "databasess: {}\n")
             loaded = ask(address, RELOAD)["reloadRepositoryLocation"]["locationOrLoadError"]

@@ -138,6 +138,7 @@ def _on_seaweedfs(request: pytest.FixtureRequest) -> dict[str, str]:
         "uri": str(s3.catalog),
         "warehouse": s3.table_bucket(),
         "credential": credential,
+        "oauth2-server-uri": f"{s3.catalog}/v1/oauth/tokens",
         **s3.properties,
     }
 

@@ -22,14 +22,17 @@ class Request:
     method: str
     target: str
     """Path and query, undecoded."""
+    body: bytes = field(default=b"", repr=False)
+    headers: dict[str, str] = field(default_factory=dict, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Given by the proxy in place of the server's."""
+    """Given by the proxy in place of the server's. `after`: the server does it first, and its own answer is dropped."""
 
     status: int
     body: bytes = b""
+    after: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +66,10 @@ def fault_proxy(upstream: str) -> Iterator[FaultProxy]:
         def _serve(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             with lock:
-                request = Request(len(self.proxy.seen) + 1, self.command, self.path)
+                request = Request(len(self.proxy.seen) + 1, self.command, self.path, body, dict(self.headers))
                 self.proxy.seen.append(request)
             fault = self.proxy.rule(request)
-            if isinstance(fault, Answer):
+            if isinstance(fault, Answer) and not fault.after:
                 self._answer(fault.status, [], fault.body)
                 return
             # Headers go on as they came, Host included: signatures cover it.
@@ -82,6 +85,8 @@ def fault_proxy(upstream: str) -> Iterator[FaultProxy]:
             content = response.read()
             if isinstance(fault, Lose):
                 self.close_connection = True
+            elif isinstance(fault, Answer):
+                self._answer(fault.status, [], fault.body)
             else:
                 self._answer(response.status, response.getheaders(), content)
             connection.close()

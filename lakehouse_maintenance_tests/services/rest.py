@@ -1,5 +1,4 @@
-"""Real REST catalogs for tests: SeaweedFS' own, which checks OAuth credentials, and Iceberg's reference (`iceberg_rest`,
-in Java)."""
+"""Iceberg's own REST catalog for tests (`iceberg_rest`, in Java). SeaweedFS has one too, with OAuth: see `s3`."""
 
 from __future__ import annotations
 

@@ -84,7 +84,7 @@ class S3Server:
             aws_secret_access_key=self.secret_key,
             region_name=self.region,
         )
-        name = f"tables-{os.getpid()}-{next(_numbers)}"
+        name = f"lake-{os.getpid()}-{next(_numbers)}"
         client.create_table_bucket(name=name)
         return name
 
@@ -152,7 +152,7 @@ class _Weed:
         arguments = [
             *("-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={data}"),
             *("-master.telemetry=false", "-master.volumeSizeLimitMB=64", f"-master.port={self._ports['master']}"),
-            *("-volume.max=200", "-volume.preStopSeconds=0", f"-volume.port={self._ports['volume']}"),
+            *("-volume.max=2000", "-volume.preStopSeconds=0", f"-volume.port={self._ports['volume']}"),
             *("-filer", f"-filer.port={self._ports['filer']}"),
             *("-s3", f"-s3.port={self._ports['s3']}", f"-s3.config={config}"),
             *(f"-s3.port.iceberg={self._ports['iceberg']}", "-s3.port.lance=0"),
