@@ -65,6 +65,8 @@ def read_container(data: bytes, skip: frozenset[str] = frozenset()) -> Container
         decompress = _decompressor(metadata.get("avro.codec", b"null").decode())
         sync = data[at : at + _SYNC_SIZE]
         at += _SYNC_SIZE
+        if len(sync) < _SYNC_SIZE:
+            raise ValueError("cut short")
         records: list[dict[str, Any]] = []
         while at < len(data):
             count, at = read_long(data, at)

@@ -197,8 +197,8 @@ def _gained(chunk: pq.ColumnChunkMetaData) -> bool:
     if width is not None:
         # A dictionary of distinct numbers in order compresses well, and still is one value a row.
         nulls = chunk.statistics.null_count if chunk.statistics is not None else 0
-        return chunk.total_uncompressed_size < 0.7 * width * (chunk.num_values - (nulls or 0))
+        return bool(chunk.total_uncompressed_size < 0.7 * width * (chunk.num_values - (nulls or 0)))
     if not chunk.dictionary_page_offset:
         return False
     dictionary = chunk.data_page_offset - chunk.dictionary_page_offset
-    return 0 < dictionary < 0.4 * chunk.total_compressed_size or chunk.total_compressed_size < 4096
+    return bool(0 < dictionary < 0.4 * chunk.total_compressed_size or chunk.total_compressed_size < 4096)
