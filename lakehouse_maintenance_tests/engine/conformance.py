@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -131,8 +132,8 @@ def duckdb_sees(table: Table, recorded: ExpectedTable, s3: S3Server) -> Seen:
 def spark_sees(spark: Spark, recorded: ExpectedTable) -> Seen:
     """Through Spark, whose catalog `golden` is attached."""
     at = recorded.spark_name
-    found: Seen = {"current": seen(read_spark(spark, at))}
-    found |= {snapshot: seen(read_spark(spark, at, snapshot_id=snapshot)) for snapshot in recorded.snapshots}
+    found: Seen = {snapshot: seen(read_spark(spark, at, snapshot_id=snapshot)) for snapshot in recorded.snapshots}
+    found |= {"current": seen(read_spark(spark, at))}
     return found | {ref: seen(read_spark(spark, at, ref=ref)) for ref in recorded.refs}
 
 
@@ -140,3 +141,19 @@ def recorded_rows(recorded: ExpectedTable, *, refs: bool = True) -> Seen:
     """What a reader has to see: what Spark saw when it had written the table."""
     found: Seen = {"current": recorded.current, **recorded.snapshots}
     return found | recorded.refs if refs else found
+
+
+EVERYTHING: dict[str, object] = {
+    "trigger": {"of": "small_files", "base": 1},
+    "min_gain": "1 files",
+    "options": {"rewrite-all": "true"},
+}
+"""A policy for `rewrite_data_files` by which every golden table is due."""
+
+
+def write_config(golden: GoldenLakehouse, folder: Path) -> Path:
+    """A lakehouse.yaml on the golden tables; JSON is YAML."""
+    path = folder / "lakehouse.yaml"
+    policies = {"default": {"rewrite_data_files": EVERYTHING}}
+    path.write_text(json.dumps({**settings(golden, folder), "databases": {CATALOG: ["*"]}, "policies": policies}))
+    return path
