@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from lakehouse_maintenance.config.policies import MinGain, Policy
 
 DEFAULT_BYTES_PER_SECOND = 60_000_000.0
+SECONDS_A_FILE = 0.002
+"""What opening one more input costs, however small it is."""
 REQUESTED = "requested"
 
 
@@ -168,7 +170,7 @@ def _rewrite(
         expected=Expected(
             files=plan.expected_files,
             bytes=plan.expected_bytes,
-            seconds=round(plan.input_bytes / throughput.bytes_per_second, 3),
+            seconds=round(plan.input_bytes / throughput.bytes_per_second + plan.input_files * SECONDS_A_FILE, 3),
             fewer_files=plan.fewer_files,
             fewer_deletes=plan.fewer_deletes,
             bytes_per_second=throughput.bytes_per_second,
@@ -224,7 +226,7 @@ def _gain(plan: GroupPlan) -> str:
 def _left_alone(plan: GroupPlan) -> str:
     if not plan.left_alone:
         return "every file is well-sized, and none has too many deletes"
-    return "; ".join(f"{left.files} files {left.reason}" for left in plan.left_alone)
+    return "; ".join(f"{left.files} {'file' if left.files == 1 else 'files'}: {left.reason}" for left in plan.left_alone)
 
 
 def _dangling(health: TableHealth) -> str:

@@ -14,14 +14,17 @@ from lakehouse_maintenance.planning.tables import Request
 from lakehouse_maintenance_tests.engine import tables
 from lakehouse_maintenance_tests.engine.conformance import (
     COMPACTED,
+    TABLES,
     CompactedLakehouse,
+    compact,
     compacted_lakehouse,
+    open_golden,
     recorded_rows,
     seen,
     spark_sees,
     table_name,
 )
-from lakehouse_maintenance_tests.golden.fixture import CATALOG, WAREHOUSE
+from lakehouse_maintenance_tests.golden.fixture import CATALOG, WAREHOUSE, GoldenLakehouse
 from lakehouse_maintenance_tests.services.catalogs import SqlCatalogFactory
 from lakehouse_maintenance_tests.services.s3 import S3Server
 from lakehouse_maintenance_tests.services.spark.session import Spark
