@@ -226,7 +226,11 @@ def _gain(plan: GroupPlan) -> str:
 def _left_alone(plan: GroupPlan) -> str:
     if not plan.left_alone:
         return "every file is well-sized, and none has too many deletes"
-    return "; ".join(f"{left.files} {'file' if left.files == 1 else 'files'}: {left.reason}" for left in plan.left_alone)
+    return "; ".join(f"{_files(left.files)}: {left.reason}" for left in plan.left_alone)
+
+
+def _files(count: int) -> str:
+    return f"{count} file" if count == 1 else f"{count} files"
 
 
 def _dangling(health: TableHealth) -> str:

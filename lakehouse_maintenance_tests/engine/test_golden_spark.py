@@ -14,17 +14,14 @@ from lakehouse_maintenance.planning.tables import Request
 from lakehouse_maintenance_tests.engine import tables
 from lakehouse_maintenance_tests.engine.conformance import (
     COMPACTED,
-    TABLES,
     CompactedLakehouse,
-    compact,
     compacted_lakehouse,
-    open_golden,
     recorded_rows,
     seen,
     spark_sees,
     table_name,
 )
-from lakehouse_maintenance_tests.golden.fixture import CATALOG, WAREHOUSE, GoldenLakehouse
+from lakehouse_maintenance_tests.golden.fixture import CATALOG, WAREHOUSE
 from lakehouse_maintenance_tests.services.catalogs import SqlCatalogFactory
 from lakehouse_maintenance_tests.services.s3 import S3Server
 from lakehouse_maintenance_tests.services.spark.session import Spark
@@ -203,26 +200,6 @@ def test_a_delete_by_bounds_spares_nan(spark: Spark, sql_catalog: SqlCatalogFact
     assert tables.lakehouse(tmp_path, properties).maintain((), asked).ok
     spark.sql("DELETE FROM main.db.t WHERE x < 5")
     assert [json.loads(row)["id"] for row in spark.rows("main.db.t")] == [1, 3]
-
-
-def test_deletes_that_spark_s_rewrite_leaves_go_with_ours(
-    golden: GoldenLakehouse, spark: Spark, tmp_path: Path
-) -> None:
-    recorded = TABLES["db.v2_mor"]
-    at, ours = recorded.spark_name, open_golden(golden, tmp_path)
-    spark.attach(CATALOG, golden.sqlite, WAREHOUSE, golden.s3)
-    spark.sql("CALL golden.system.rewrite_data_files(table => 'db.v2_mor', options => map('rewrite-all', 'true'))")
-    (health,) = ours.health(["golden.db.v2_mor"])
-    files = _records(spark, f"SELECT content, count(*) AS files FROM {at}.files GROUP BY content ORDER BY content")
-    assert files == [{"content": 0, "files": health.data_files}, {"content": 1, "files": health.delete_files}]
-    # Those for a whole partition reach Spark's new files by their numbers, though they name none of them.
-    assert 0 < health.dangling_delete_files < health.delete_files
-    spark.sql(f"INSERT INTO {at} SELECT id + 10000, category, amount, at FROM {at}")
-    assert compact(ours, "db.v2_mor", rewrite_all="true").status is Status.DONE
-    (health,) = ours.health(["golden.db.v2_mor"])
-    assert (health.data_files, health.delete_files) == (2, 0)
-    assert seen(spark.query_rows(f"SELECT * FROM {at} WHERE id < 10000")) == recorded.current
-    assert len(spark.rows(at)) == 2 * recorded.current.rows
 
 
 def test_odd_column_names_and_filters_on_them(spark: Spark, sql_catalog: SqlCatalogFactory, tmp_path: Path) -> None:
