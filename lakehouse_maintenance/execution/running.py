@@ -10,6 +10,7 @@ Nothing is deleted. Files of attempts that did not become visible stay, and the 
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -35,6 +36,7 @@ from lakehouse_maintenance.model.errors import (
     CommitUnknownError,
     LakehouseError,
     LeaseHeldError,
+    StorageError,
     TableError,
     UnsupportedError,
 )
@@ -45,6 +47,8 @@ from lakehouse_maintenance.planning.blocks import block
 from lakehouse_maintenance.planning.compaction import recheck
 from lakehouse_maintenance.planning.rewrite_options import RewriteOptions
 from lakehouse_maintenance.state import Lease, State
+
+_logger = logging.getLogger(__name__)
 
 LEASE_TTL = timedelta(minutes=2)
 """How long a killed run keeps others from its table. A living one renews its lease three times in this time."""
@@ -80,6 +84,9 @@ class _Work:
     snapshot_ids: list[int] = field(default_factory=list)
     groups_dropped: int = 0
     attempts: int = 0
+    in_flight: bool = False
+    """An attempt to commit was made, and nobody has told yet how it ended."""
+    committed: Committed | None = None
 
     def seconds(self) -> float:
         return round(time.monotonic() - self.started, 3)
@@ -90,9 +97,10 @@ def run_table(run: Run, target: Target, plan: TablePlan) -> TableOutcome:
     name = plan.table
     if plan.error is not None:
         return TableOutcome(name, Status.FAILED, plan.error)
-    if not plan.actions:
-        return TableOutcome(name, Status.SKIPPED, "; ".join(f"{s.action}: {s.reason}" for s in plan.skipped))
     try:
+        # A commit whose answer was lost leaves nothing to do where it went through: it is looked up all the same.
+        if not plan.actions and not run.memory.table(name).unresolved:
+            return _skipped(plan)
         with run.state.leases.acquire(name, run_id=run.run_id, owner=run.owner, ttl=LEASE_TTL) as lease:
             recover(run.state, run.memory, target, run.cache)
             outcomes = [_run_action(run, target, plan, action, lease) for action in plan.actions]
@@ -100,8 +108,14 @@ def run_table(run: Run, target: Target, plan: TablePlan) -> TableOutcome:
         return TableOutcome(name, Status.BLOCKED, describe(error))
     except LakehouseError as error:
         return TableOutcome(name, Status.FAILED, describe(error))
+    if not outcomes:
+        return _skipped(plan)
     worst = next((o for o in outcomes if o.status is not Status.DONE), outcomes[0])
     return TableOutcome(name, worst.status, worst.error or "", tuple(outcomes))
+
+
+def _skipped(plan: TablePlan) -> TableOutcome:
+    return TableOutcome(plan.table, Status.SKIPPED, "; ".join(f"{s.action}: {s.reason}" for s in plan.skipped))
 
 
 def _run_action(run: Run, target: Target, plan: TablePlan, action: PlannedAction, lease: Lease) -> ActionOutcome:
@@ -129,10 +143,33 @@ def _run_action(run: Run, target: Target, plan: TablePlan, action: PlannedAction
         outcome = replace(outcome, status=Status.BLOCKED, error=str(blocked))
     except LakehouseError as error:
         outcome = replace(outcome, error=describe(error))
+    except Exception as error:
+        # A fault of ours or of a library: it is this table's outcome, and must not stop the others.
+        _logger.exception("%s: %s failed", name, action.action)
+        outcome = replace(outcome, error=f"unexpected {type(error).__name__}: {error}")
     finally:
+        outcome = _with_commit(outcome, work)
         # Also after Ctrl-C: what was written is told, the lease is given back, nothing is half committed.
         _record_outcome(run, name, action, outcome, work)
         run.progress.end(name, outcome.status)
+    return outcome
+
+
+def _with_commit(outcome: ActionOutcome, work: _Work) -> ActionOutcome:
+    """The outcome, with what is known of the commit where something else ended the action."""
+    if outcome.snapshot_id is not None or outcome.status is Status.UNKNOWN:
+        return outcome
+    if work.committed is not None:
+        return replace(
+            outcome,
+            snapshot_id=work.committed.snapshot_id,
+            previous_snapshot_id=work.committed.previous_snapshot_id,
+            error=f"committed as snapshot {work.committed.snapshot_id}, but not verified: {outcome.error}",
+        )
+    if work.in_flight:
+        return replace(
+            outcome, status=Status.UNKNOWN, error=f"{outcome.error} during a commit, which may or may not be visible"
+        )
     return outcome
 
 
@@ -259,6 +296,7 @@ def _commit(
     def on_attempt(snapshot_id: int, files: tuple[str, ...]) -> None:
         work.attempts += 1
         work.snapshot_ids.append(snapshot_id)
+        work.in_flight = True
         work.written.extend(files)
         attempt = Event(
             at=now_text(),
@@ -288,7 +326,15 @@ def _commit(
         targets=delete_targets,
         cache=run.cache,
     )
-    return commit.run(groups)
+    try:
+        committed = commit.run(groups)
+    except (GroupsOutdated, LakehouseError):
+        # Told how it ended, CommitUnknownError included. Whatever else ends it (Ctrl-C) leaves that open.
+        work.in_flight = False
+        raise
+    work.committed = committed
+    work.in_flight = False
+    return committed
 
 
 def _nothing_left(action: PlannedAction, work: _Work, unsupported: dict[int, str]) -> ActionOutcome:
@@ -333,9 +379,13 @@ def _finish(
         attempts=committed.attempts,
     )
     read = sum(file.size for group in groups for file in group.inputs)
-    run.memory.took(read, actual.seconds)
-    run.memory.spend(read)
     checks = _verify(run, target, committed, groups)
+    try:
+        run.memory.took(read, actual.seconds)
+        run.memory.spend(read)
+    except StorageError as error:
+        # The table is as it should be; only what we remember of it is not.
+        work.notes.append(f"not counted against the budget: {describe(error)}")
     failed = [check for check in checks if not check.passed]
     notes = [*work.notes, "storage shrinks when the snapshots before this one expire"]
     return ActionOutcome(

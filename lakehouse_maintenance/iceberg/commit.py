@@ -154,12 +154,16 @@ class ReplaceCommit:
         tried: dict[int, tuple[int, Staged]] = {}
         unknown: Exception | None = None
         last: Exception | None = None
+        # A rejection that no look at the table has confirmed yet: of a request that a proxy or client sent twice, we
+        # see the second answer, which is "conflict" or "forbidden" where the first went through.
+        unseen: Exception | None = None
         for attempt in range(1, self.attempts + 1):
             try:
                 table, metadata, reader = self._load()
                 done = self._went_through(metadata, tried)
                 if done is not None:
                     return done
+                unseen = None
                 head = self._head(metadata)
                 self._refuse_outdated(metadata, head, reader, groups, unknown, tried)
                 staged = stage(table, metadata, head, reader, groups, self.targets)
@@ -167,29 +171,34 @@ class ReplaceCommit:
                 self.on_attempt(staged.snapshot_id, staged.files)
             except LakehouseError as error:
                 # Whatever keeps us from another attempt, the one before may be visible.
-                if unknown is None or isinstance(error, CommitUnknownError):
+                doubt = unknown or unseen
+                if doubt is None or isinstance(error, CommitUnknownError):
                     raise
-                raise self._unknown(unknown, tried) from error
+                raise self._unknown(doubt, tried) from error
             tried[staged.snapshot_id] = (head.snapshot_id, staged)
             try:
                 self._commit(table, metadata, head, staged)
             except CommitFailedException as error:
-                last = error
+                last = unseen = error
             except (ForbiddenError, UnauthorizedError, NoSuchTableError) as error:
+                done = self._look_again(tried, error)
+                if done is not None:
+                    return done
                 raise self._rejected(error, unknown, tried) from error
             except (ValueError, BadRequestError) as error:
                 # Raised before anything is written where our sequence number was taken through another branch; a
-                # table that stands still means that the catalog refuses this commit whatever we do.
-                if unknown is None and self._stands_still(metadata):
+                # table that stands still means that the catalog refuses this commit whatever we do. An answer that
+                # cannot be parsed is a ValueError too: then the table has moved, by us.
+                if unknown is None and self._stands_still(metadata, tried, error):
                     raise self._rejected(error, unknown, tried) from error
-                last = error
+                last = unseen = error
             except Exception as error:  # noqa: BLE001  # see below
                 # The request may have arrived: time-outs, dropped connections, 5xx.
                 unknown = last = error
             else:
                 return self._committed(staged, head.snapshot_id, attempt)
             self.pause(attempt)
-        done = self._look_again(tried)
+        done = self._look_again(tried, unknown or unseen)
         if done is not None:
             return done
         if unknown is not None:
@@ -241,13 +250,16 @@ class ReplaceCommit:
         manifests = reader.manifests(head)
         paths = named(groups)
         live: dict[str, LiveFile] = {}
+        twice: set[str] = set()
         for file in reader.live_files(m for m in manifests if not m.deletes and m.live_files != 0):
             if file.path in paths:
+                if file.path in live:
+                    twice.add(file.path)
                 live[file.path] = file
         deletes = DeleteIndex(
             reader.live_files(m for m in manifests if m.deletes and m.live_files != 0), metadata.unpartitioned_specs
         )
-        reasons = {index: why for index, group in enumerate(groups) if (why := misfit(group, live, deletes))}
+        reasons = {index: why for index, group in enumerate(groups) if (why := misfit(group, live, deletes, twice))}
         if not reasons:
             return
         if unknown is not None:
@@ -287,8 +299,11 @@ class ReplaceCommit:
         )
         self.catalog.pyiceberg.commit_table(table, tuple(requirements), updates)
 
-    def _stands_still(self, metadata: Metadata) -> bool:
-        _, now, _ = self._load()
+    def _stands_still(self, metadata: Metadata, tried: dict[int, tuple[int, Staged]], error: Exception) -> bool:
+        try:
+            _, now, _ = self._load()
+        except LakehouseError as failed:
+            raise self._unknown(error, tried) from failed
         return now.last_sequence_number == metadata.last_sequence_number and now.refs == metadata.refs
 
     def _went_through(self, metadata: Metadata, tried: dict[int, tuple[int, Staged]]) -> Committed | None:
@@ -297,11 +312,14 @@ class ReplaceCommit:
                 return self._committed(staged, parent, len(tried))
         return None
 
-    def _look_again(self, tried: dict[int, tuple[int, Staged]]) -> Committed | None:
+    def _look_again(self, tried: dict[int, tuple[int, Staged]], doubt: Exception | None) -> Committed | None:
+        """Raises CommitUnknownError where the table cannot be looked at and `doubt` says why that matters."""
         try:
             return self._went_through(self._load()[1], tried)
-        except LakehouseError:
-            return None
+        except LakehouseError as error:
+            if doubt is None:
+                return None
+            raise self._unknown(doubt, tried) from error
 
     def _committed(self, staged: Staged, parent: int, attempts: int) -> Committed:
         return Committed(staged.snapshot_id, parent, attempts, staged.removed_delete_files, staged.added_files)
