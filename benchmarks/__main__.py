@@ -28,15 +28,12 @@ def main(arguments: list[str] | None = None) -> int:
         "load_before": machine.load(),
     }
     results = {}
-    tables = []
     for name in names:
         _say(f"{name}:")
         benchmark = makers[name]()
         results[name] = run(benchmark, options.repeat, _say)
-        tables.append(report.table(results[name]))
-        _say(tables[-1])
+        print(report.table(results[name]), flush=True)
         report.save(options.results, "small" if options.small or options.tiny else "full", results, about)
-    print("\n".join(tables))
     page = ROOT / "docs" / "benchmarks.md"
     if options.results == ROOT / "benchmarks" / "results.json" and page.exists():
         report.update_page(page, options.results)
@@ -44,9 +41,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _makers(work: Path, *, small: bool, tiny: bool) -> dict[str, Maker]:
-    files, rows, manifests, per_manifest = (
-        (20, 500, 20, 5) if tiny else (200, 8600, 200, 10) if small else (800, 8600, 1000, 10)
-    )
+    files, rows, manifests, per_manifest = (800, 8600, 1000, 10)
+    if small:
+        files, manifests = 200, 200
+    if tiny:
+        files, rows, manifests = 20, 500, 20
     return {
         "binpack": lambda: binpack.benchmark(work, nested=False, files=files, rows=rows, say=_say),
         "binpack_nested": lambda: binpack.benchmark(work, nested=True, files=files // 2, rows=rows, say=_say),

@@ -30,18 +30,20 @@ def benchmark(work: Path, *, nested: bool, files: int, rows: int, say: Callable[
     """Makes the table where it is not there yet. `rows`: of one file."""
     kind = "nested" if nested else "flat"
     folder = work / f"binpack-{kind}-{files}x{rows}"
+    table = folder / "warehouse" / "bench" / "small_files"
     if not (folder / "ready").exists():
         say(f"  writing {files} {kind} files of {rows} rows with PyIceberg")
         shutil.rmtree(folder, ignore_errors=True)
         make(folder, nested=nested, files=files, rows=rows)
-        (folder / "ready").touch()
-    table = folder / "warehouse" / "bench" / "small_files"
-    inputs = sorted((table / "data").rglob("*.parquet"))
-    kept = {path for path in table.rglob("*") if path.is_file()}
+        written = sorted(str(path.relative_to(table)) for path in table.rglob("*") if path.is_file())
+        (folder / "ready").write_text("\n".join(written))
+    # By name, not by what lies there now: a run that was stopped leaves files.
+    kept = {table / name for name in (folder / "ready").read_text().splitlines()}
+    inputs = sorted(path for path in kept if path.suffix == ".parquet")
     total = sum(path.stat().st_size for path in inputs)
 
     def fresh() -> None:
-        shutil.rmtree(folder / "run", ignore_errors=True)
+        clean()
         (folder / "run").mkdir()
         shutil.copy(folder / "catalog.db", folder / "run" / "catalog.db")
         text = CONFIGURATION.format(
@@ -191,7 +193,8 @@ def make(folder: Path, *, nested: bool, files: int, rows: int) -> None:
             table = catalog.create_table("bench.small_files", data.schema, properties={"format-version": "2"})
         # PyIceberg cuts by bytes in memory, in whole rows.
         with table.transaction() as change:
-            change.set_properties({"write.target-file-size-bytes": str(data.nbytes // data.num_rows * rows)})
+            size = int(data.nbytes / data.num_rows * (rows + 0.5))
+            change.set_properties({"write.target-file-size-bytes": str(size)})
         table.append(data)
     with table.transaction() as change:
         change.remove_properties("write.target-file-size-bytes")

@@ -26,7 +26,7 @@ defs = dagster.Definitions(assets=[one])
 
 CONFIGURATION = """
 catalogs:
-  main: {type: sql, uri: "sqlite:///catalog.db", warehouse: "file:///tmp/unused"}
+  main: {type: sql, uri: "sqlite:///catalog.db", warehouse: "warehouse"}
 databases: {main: [shop, web, warehouse]}
 state: {url: state}
 policies:

@@ -158,6 +158,7 @@ def _append(catalog: Any, table: Any, number: int, manifests: int, files: int) -
         write_manifest,
         write_manifest_list,
     )
+    from pyiceberg.table.refs import SnapshotRefType
     from pyiceberg.table.snapshots import Operation, Snapshot, Summary
     from pyiceberg.table.update import AddSnapshotUpdate, AssertTableUUID, SetSnapshotRefUpdate
     from pyiceberg.typedef import Record
@@ -209,7 +210,14 @@ def _append(catalog: Any, table: Any, number: int, manifests: int, files: int) -
         (AssertTableUUID(uuid=table.metadata.table_uuid),),
         (
             AddSnapshotUpdate(snapshot=snapshot),
-            SetSnapshotRefUpdate(ref_name="main", type="branch", snapshot_id=snapshot_id),
+            SetSnapshotRefUpdate(
+                ref_name="main",
+                type=SnapshotRefType.BRANCH,
+                snapshot_id=snapshot_id,
+                max_ref_age_ms=None,
+                max_snapshot_age_ms=None,
+                min_snapshots_to_keep=None,
+            ),
         ),
     )
 

@@ -77,8 +77,9 @@ def _change(before: Json, after: Json, key: str, console: Console) -> Text:
     if before[key] == after[key]:
         return Text(f"{after[key]:,}", style=style(after[key]))
     arrow = "->" if console.options.ascii_only else "→"
-    then = Text(f"{before[key]:,}", style=_score_style(before[key]) if key == "score" else "red")
-    return then.append(f" {arrow} ", style="dim").append(f"{after[key]:,}", style=style(after[key]))
+    then = _score_style(before[key]) if key == "score" else "red"
+    # Three parts of one text: a style of the text itself would colour all of them.
+    return Text.assemble((f"{before[key]:,}", then), (f" {arrow} ", "dim"), (f"{after[key]:,}", style(after[key])))
 
 
 def _score_style(score: int) -> str:

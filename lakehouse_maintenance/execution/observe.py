@@ -49,9 +49,19 @@ class Observed:
         return DeleteIndex(deletes, self.metadata.unpartitioned_specs)
 
     def data_files(self, paths: frozenset[str]) -> dict[str, LiveFile]:
-        """Those of the head's data files that have these paths."""
-        files = self.reader.live_files(self.manifests(deletes=False))
-        return {file.path: file for file in files if file.path in paths}
+        """Those of the head's data files that have these paths.
+
+        A file that is listed more than once is left out: each entry has its own sequence number, so deletes may reach
+        one of them and not the other, and none can be taken out alone.
+        """
+        found: dict[str, LiveFile] = {}
+        twice: set[str] = set()
+        for file in self.reader.live_files(self.manifests(deletes=False)):
+            if file.path in paths:
+                if file.path in found:
+                    twice.add(file.path)
+                found[file.path] = file
+        return {path: file for path, file in found.items() if path not in twice}
 
     def reach(self, expired: frozenset[int]) -> Reach:
         """What only these snapshots reach."""

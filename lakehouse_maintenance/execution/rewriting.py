@@ -20,6 +20,7 @@ from lakehouse_maintenance.model.actions import Status
 from lakehouse_maintenance.model.errors import (
     CommitConflictError,
     LakehouseError,
+    StorageError,
     TableError,
     UnsupportedError,
 )
@@ -154,6 +155,7 @@ def _commit(
     def on_attempt(snapshot_id: int, files: tuple[str, ...]) -> None:
         work.attempts += 1
         work.snapshot_ids.append(snapshot_id)
+        work.in_flight = True
         work.written.extend(files)
         attempt = Event(
             at=now_text(),
@@ -183,7 +185,15 @@ def _commit(
         targets=delete_targets,
         cache=run.cache,
     )
-    return commit.run(groups)
+    try:
+        committed = commit.run(groups)
+    except (GroupsOutdated, LakehouseError):
+        # Told how it ended, CommitUnknownError included. Whatever else ends it (Ctrl-C) leaves that open.
+        work.in_flight = False
+        raise
+    work.committed = committed
+    work.in_flight = False
+    return committed
 
 
 def _nothing_left(action: PlannedAction, work: Work, unsupported: dict[int, str]) -> ActionOutcome:
@@ -228,9 +238,13 @@ def _finish(
         attempts=committed.attempts,
     )
     read = sum(file.size for group in groups for file in group.inputs)
-    run.memory.took(read, actual.seconds)
-    run.memory.spend(read)
     checks = _verify(run, target, committed, groups)
+    try:
+        run.memory.took(read, actual.seconds)
+        run.memory.spend(read)
+    except StorageError as error:
+        # The table is as it should be; only what we remember of it is not.
+        work.notes.append(f"not counted against the budget: {describe(error)}")
     failed = [check for check in checks if not check.passed]
     notes = [*work.notes, "storage shrinks when the snapshots before this one expire"]
     return ActionOutcome(

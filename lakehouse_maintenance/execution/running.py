@@ -10,6 +10,7 @@ did not become visible stay, and the journal names them.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import asdict, replace
 from datetime import timedelta
 from typing import Any
@@ -29,6 +30,8 @@ from lakehouse_maintenance.model.plans import PlannedAction, TablePlan
 from lakehouse_maintenance.removal import open_lists
 from lakehouse_maintenance.state import Lease
 
+_logger = logging.getLogger(__name__)
+
 LEASE_TTL = timedelta(minutes=2)
 """How long a killed run keeps others from its table. A living one renews its lease three times in this time."""
 
@@ -39,7 +42,8 @@ def run_table(run: Run, target: Target, plan: TablePlan) -> TableOutcome:
     if plan.error is not None:
         return TableOutcome(name, Status.FAILED, plan.error)
     try:
-        if not plan.actions and not open_lists(run.state, name):
+        # What an earlier run left is looked up also where nothing is due: a lost answer, a list half removed.
+        if not plan.actions and not run.memory.table(name).unresolved and not open_lists(run.state, name):
             return TableOutcome(name, Status.SKIPPED, _why_not(plan))
         with run.state.leases.acquire(name, run_id=run.run_id, owner=run.owner, ttl=LEASE_TTL) as lease:
             recover(run.state, run.memory, target, run.cache)
@@ -93,10 +97,33 @@ def _run_action(run: Run, target: Target, plan: TablePlan, action: PlannedAction
         outcome = replace(outcome, status=Status.BLOCKED, error=str(blocked))
     except LakehouseError as error:
         outcome = replace(outcome, error=describe(error))
+    except Exception as error:
+        # A fault of ours or of a library: it is this table's outcome, and must not stop the others.
+        _logger.exception("%s: %s failed", name, action.action)
+        outcome = replace(outcome, error=f"unexpected {type(error).__name__}: {error}")
     finally:
+        outcome = _with_commit(outcome, work)
         # Also after Ctrl-C: what was written is told, the lease is given back, nothing is half committed.
         _record_outcome(run, name, action, outcome, work)
         run.progress.end(name, outcome.status)
+    return outcome
+
+
+def _with_commit(outcome: ActionOutcome, work: Work) -> ActionOutcome:
+    """The outcome, with what is known of the commit where something else ended the action."""
+    if outcome.snapshot_id is not None or outcome.status is Status.UNKNOWN:
+        return outcome
+    if work.committed is not None:
+        return replace(
+            outcome,
+            snapshot_id=work.committed.snapshot_id,
+            previous_snapshot_id=work.committed.previous_snapshot_id,
+            error=f"committed as snapshot {work.committed.snapshot_id}, but not verified: {outcome.error}",
+        )
+    if work.in_flight:
+        return replace(
+            outcome, status=Status.UNKNOWN, error=f"{outcome.error} during a commit, which may or may not be visible"
+        )
     return outcome
 
 

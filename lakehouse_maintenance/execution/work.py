@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakehouse_maintenance.execution.memory import Memory
 from lakehouse_maintenance.execution.progress import Progress
+from lakehouse_maintenance.iceberg.commit import Committed
 from lakehouse_maintenance.iceberg.manifests import BlobCache
 from lakehouse_maintenance.iceberg.metadata import Metadata
 from lakehouse_maintenance.model.names import TableName
@@ -46,6 +47,9 @@ class Work:
     snapshot_ids: list[int] = field(default_factory=list)
     groups_dropped: int = 0
     attempts: int = 0
+    in_flight: bool = False
+    """An attempt to commit was made, and nobody has told yet how it ended."""
+    committed: Committed | None = None
 
     def seconds(self) -> float:
         return round(time.monotonic() - self.started, 3)

@@ -65,6 +65,8 @@ def read_container(data: bytes, skip: frozenset[str] = frozenset()) -> Container
         decompress = _decompressor(metadata.get("avro.codec", b"null").decode())
         sync = data[at : at + _SYNC_SIZE]
         at += _SYNC_SIZE
+        if len(sync) < _SYNC_SIZE:
+            raise ValueError("cut short")
         records: list[dict[str, Any]] = []
         while at < len(data):
             count, at = read_long(data, at)
@@ -120,6 +122,7 @@ def write_container(
     records: Iterable[dict[str, Any]], declared: AvroType, metadata: dict[str, str], *, codec: str = "deflate"
 ) -> bytes:
     """An Avro container whose header declares `declared` and whose values are raw (see module docstring)."""
+    declared = _defined_once(declared, set())
     out = io.BytesIO()
     fastavro.writer(out, _parsed_raw(json.dumps(declared)), records, codec=codec, metadata=metadata)
     stream = io.BytesIO(out.getvalue())
@@ -141,6 +144,8 @@ def _schema(text: bytes, skip: frozenset[str]) -> _Schema:
     schema = json.loads(text)
     data_file = _field_type(schema, DATA_FILE_ID)
     partition = _field_type(data_file, PARTITION_ID) if data_file is not None else None
+    if partition is not None:
+        partition = _spelled_out(partition, _definitions(schema))
     decoder = Decoder(NAMES, frozenset({PARTITION_ID}), skip if data_file is not None else frozenset())
     return _Schema(decoder.reader(schema), partition)
 
@@ -150,6 +155,65 @@ def _field_type(record: AvroType, field_id: int) -> AvroType:
         if field.get("field-id") == field_id:
             return field["type"]
     return None
+
+
+def _definitions(schema: AvroType) -> dict[str, AvroType]:
+    """Fixed types and enums of a schema by name: a second use may be the bare name, as Java's Avro writes it."""
+    found: dict[str, AvroType] = {}
+    pending = [schema]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, list):
+            pending += item
+        elif isinstance(item, dict):
+            if item.get("type") in ("fixed", "enum"):
+                found[str(item["name"])] = found[str(item["name"]).rpartition(".")[2]] = item
+                if "namespace" in item:
+                    found[f"{item['namespace']}.{item['name']}"] = item
+            pending += [item[key] for key in ("fields", "items", "values", "type") if key in item]
+    return found
+
+
+def _spelled_out(schema: AvroType, definitions: dict[str, AvroType]) -> AvroType:
+    """The type with names replaced by what they stand for: who looks at a field sees its logical type."""
+    if isinstance(schema, str):
+        return definitions.get(schema, schema)
+    if isinstance(schema, list):
+        return [_spelled_out(branch, definitions) for branch in schema]
+    if not isinstance(schema, dict):
+        return schema
+    result = dict(schema)
+    if result.get("type") == "record":
+        result["fields"] = [{**f, "type": _spelled_out(f["type"], definitions)} for f in result["fields"]]
+    elif isinstance(result.get("type"), dict | list):
+        result["type"] = _spelled_out(result["type"], definitions)
+    return result
+
+
+def _defined_once(schema: AvroType, taken: set[str]) -> AvroType:
+    """Every fixed type and enum under a name of its own: Java and DuckDB refuse a name that is defined again, and
+    PyIceberg cannot look up one that is not.
+    """
+    if isinstance(schema, list):
+        return [_defined_once(branch, taken) for branch in schema]
+    if not isinstance(schema, dict):
+        return schema
+    result = dict(schema)
+    if result.get("type") in ("fixed", "enum"):
+        name = str(result["name"])
+        number = 1
+        while name in taken:
+            name = f"{result['name']}_{number}"
+            number += 1
+        taken.add(name)
+        return {**result, "name": name}
+    if result.get("type") == "record":
+        result["fields"] = [{**field, "type": _defined_once(field["type"], taken)} for field in result["fields"]]
+        return result
+    for key in ("items", "values", "type"):
+        if isinstance(result.get(key), dict | list):
+            result[key] = _defined_once(result[key], taken)
+    return result
 
 
 def _raw(schema: AvroType) -> AvroType:

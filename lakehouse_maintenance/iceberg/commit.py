@@ -213,6 +213,10 @@ class ReplaceCommit:
                 elif said is Answer.DENIED or (
                     said is Answer.REFUSED and unknown is None and self._stands_still(metadata)
                 ):
+                    # Of a request that a proxy or client sent twice we see the second answer.
+                    done = self._look_again(error, tried)
+                    if done is not None:
+                        return done
                     raise self._rejected(error, unknown, tried) from error
             else:
                 return self._committed(staged, head.snapshot_id, attempt)
@@ -249,13 +253,16 @@ class ReplaceCommit:
         manifests = reader.manifests(head)
         paths = named(groups)
         live: dict[str, LiveFile] = {}
+        twice: set[str] = set()
         for file in reader.live_files(m for m in manifests if not m.deletes and m.live_files != 0):
             if file.path in paths:
+                if file.path in live:
+                    twice.add(file.path)
                 live[file.path] = file
         deletes = DeleteIndex(
             reader.live_files(m for m in manifests if m.deletes and m.live_files != 0), metadata.unpartitioned_specs
         )
-        reasons = {index: why for index, group in enumerate(groups) if (why := misfit(group, live, deletes))}
+        reasons = {index: why for index, group in enumerate(groups) if (why := misfit(group, live, deletes, twice))}
         if not reasons:
             return
         if unknown is not None:

@@ -147,8 +147,10 @@ class ManifestReader:
         """All entries of a manifest, deleted ones too, with every field but the skipped ones."""
         container = self._read(manifest.path, self._fetch(manifest.path), skip)
         try:
-            return Entries(list(_inherited(container.records, manifest)), container.partition)
-        except (KeyError, TypeError) as error:
+            entries = list(_inherited(container.records, manifest))
+            _require_all(manifest, sum(entry["status"] != DELETED for entry in entries))
+            return Entries(entries, container.partition)
+        except (KeyError, TypeError, ValueError) as error:
             raise self._damaged(manifest.path, error) from error
 
     def live_files(self, manifests: Iterable[ManifestFile]) -> Iterator[LiveFile]:
@@ -193,7 +195,9 @@ class ManifestReader:
         try:
             spell = partition_spelling(container.partition)
             entries = _inherited(container.records, manifest)
-            return [live_file(entry, spell) for entry in entries if entry["status"] != DELETED]
+            files = [live_file(entry, spell) for entry in entries if entry["status"] != DELETED]
+            _require_all(manifest, len(files))
+            return files
         except (KeyError, TypeError, ValueError) as error:
             raise self._damaged(manifest.path, error) from error
 
@@ -252,6 +256,12 @@ def _inherited(records: Iterable[dict[str, Any]], manifest: ManifestFile) -> Ite
             data_file["first_row_id"] = next_row_id
             next_row_id += data_file["record_count"]
         yield entry
+
+
+def _require_all(manifest: ManifestFile, live: int) -> None:
+    """An Avro file that is cut between two blocks is a valid shorter one: the list's count tells."""
+    if manifest.live_files is not None and live < manifest.live_files:
+        raise ValueError(f"it holds {live} live files, and its manifest list counts {manifest.live_files}")
 
 
 def partition_spelling(partition: AvroType) -> PartitionSpelling:

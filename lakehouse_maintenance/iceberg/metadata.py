@@ -64,8 +64,12 @@ class Metadata:
 
     @property
     def unpartitioned_specs(self) -> frozenset[int]:
-        """Ids of the specs without fields."""
-        return frozenset(spec_id for spec_id, fields in self.specs.items() if not fields)
+        """Ids of the specs that divide nothing: without fields, or with void ones alone, which v1 keeps for dropped
+        fields. Iceberg takes equality deletes written with either for global ones (PartitionSpec.isUnpartitioned).
+        """
+        return frozenset(
+            spec_id for spec_id, fields in self.specs.items() if all(f["transform"] == "void" for f in fields)
+        )
 
     def head(self, branch: str = MAIN) -> Snapshot | None:
         """The branch's head; None where the branch or the table has no snapshot yet."""

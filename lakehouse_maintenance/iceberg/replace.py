@@ -8,6 +8,7 @@ that head, whatever was committed, rolled back or compacted in between; a commit
 from __future__ import annotations
 
 from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,15 +40,20 @@ class Replacement:
         return self.inputs[0].partition_id
 
 
-def misfit(group: Replacement, live: dict[str, LiveFile], deletes: DeleteIndex) -> str | None:
+def misfit(
+    group: Replacement, live: dict[str, LiveFile], deletes: DeleteIndex, twice: AbstractSet[str] = frozenset()
+) -> str | None:
     """Why the group does not fit a head; None where it does.
 
     `live`: the head's data files by path, at least those that some group names. `deletes`: the head's delete files.
+    `twice`: paths that the head lists more than once: taking one entry out takes all of them out.
     """
     for file in group.inputs:
         current = live.get(file.path)
         if current is None:
             return f"{file.path} is no longer in the table"
+        if file.path in twice:
+            return f"{file.path} is listed more than once in the table"
         if (current.sequence_number, current.records, current.partition_id) != (
             file.sequence_number,
             file.records,

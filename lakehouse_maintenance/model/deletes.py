@@ -11,9 +11,8 @@ from lakehouse_maintenance.model.files import Content, LiveFile
 class DeleteIndex:
     """Delete files of one snapshot, looked up by the data file they could apply to.
 
-    `unpartitioned_specs`: ids of specs without fields; equality deletes written with one apply to every partition.
-    Void-only specs count as partitioned here, as in Iceberg's own index: that errs on the side of "could apply"
-    never, since such a file and its deletes carry the same spec.
+    `unpartitioned_specs`: ids of specs without fields, or with void ones alone; equality deletes written with one
+    apply to every partition of every spec.
     """
 
     def __init__(self, deletes: Iterable[LiveFile], unpartitioned_specs: frozenset[int]) -> None:
@@ -73,7 +72,8 @@ class DanglingDeletes:
         """A data file that stays live."""
         sequence = data.sequence_number
         if data.path in self._named:
-            self._named_sequence[data.path] = sequence
+            # A table may list a file more than once: the oldest entry decides what is still needed.
+            self._named_sequence[data.path] = min(sequence, self._named_sequence.get(data.path, sequence))
         oldest = self._oldest.get(data.partition_id)
         if oldest is None or sequence < oldest:
             self._oldest[data.partition_id] = sequence

@@ -65,7 +65,8 @@ class Inputs:
 class Expected:
     """What should stand in place of the inputs, and how long the work should take.
 
-    `seconds` = bytes ÷ `bytes_per_second`, which `basis` says where from (`history` of this state, or `default`).
+    `seconds` = bytes ÷ `bytes_per_second`, and a little for each file; `basis` says where the speed is from (`history`
+    of this state, or `default`).
     `fewer_files`, `fewer_deletes`: the gain; `fewer_deletes` counts delete files no reader has to apply any more.
     """
 

@@ -44,6 +44,7 @@ UNSETTLED = "in partitions written to within the settle time"
 FEW_DELETES = "have deletes, below delete-file-threshold and delete-ratio-threshold"
 TOO_FEW = "too few and too small together: fewer than min-input-files, and not more than one file of the target size"
 NO_GAIN = "rewriting would leave neither fewer files nor fewer deletes to apply"
+LISTED_TWICE = "listed more than once in the table: one entry cannot be replaced without the others"
 OVERSIZED = "larger than max-file-size-bytes: splitting would leave more files"
 
 
@@ -146,6 +147,10 @@ def plan_groups(
         if partition_id in hot:
             tally.add(UNSETTLED, (candidate.planned for candidate in candidates))
             continue
+        times = Counter(candidate.live.path for candidate in candidates)
+        if len(times) < len(candidates):
+            tally.add(LISTED_TWICE, (c.planned for c in candidates if times[c.live.path] > 1))
+            candidates = [candidate for candidate in candidates if times[candidate.live.path] == 1]
         for packed in _pack(candidates, options):
             group = _choose(partition_id, [candidate.planned for candidate in packed], options, tally)
             if group is None:

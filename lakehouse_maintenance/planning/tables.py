@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 DEFAULT_BYTES_PER_SECOND = 60_000_000.0
 FILES_A_SECOND = 500.0
 """Files that expiry is expected to delete a second, before anything was measured."""
+SECONDS_A_FILE = 0.002
+"""What opening one more input costs, however small it is."""
 REQUESTED = "requested"
 AVAILABLE = (Action.REWRITE_DATA_FILES, Action.EXPIRE_SNAPSHOTS)
 
@@ -194,7 +196,7 @@ def _rewrite(
         expected=Expected(
             files=plan.expected_files,
             bytes=plan.expected_bytes,
-            seconds=round(plan.input_bytes / throughput.bytes_per_second, 3),
+            seconds=round(plan.input_bytes / throughput.bytes_per_second + plan.input_files * SECONDS_A_FILE, 3),
             fewer_files=plan.fewer_files,
             fewer_deletes=plan.fewer_deletes,
             bytes_per_second=throughput.bytes_per_second,
@@ -290,7 +292,11 @@ def _gain(plan: GroupPlan) -> str:
 def _left_alone(plan: GroupPlan) -> str:
     if not plan.left_alone:
         return "every file is well-sized, and none has too many deletes"
-    return "; ".join(f"{left.files} files {left.reason}" for left in plan.left_alone)
+    return "; ".join(f"{_files(left.files)}: {left.reason}" for left in plan.left_alone)
+
+
+def _files(count: int) -> str:
+    return f"{count} file" if count == 1 else f"{count} files"
 
 
 def _dangling(health: TableHealth) -> str:

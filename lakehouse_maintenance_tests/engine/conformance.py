@@ -157,13 +157,3 @@ def write_config(golden: GoldenLakehouse, folder: Path) -> Path:
     policies = {"default": {"rewrite_data_files": EVERYTHING}}
     path.write_text(json.dumps({**settings(golden, folder), "databases": {CATALOG: ["*"]}, "policies": policies}))
     return path
-
-
-def check_rows(golden: GoldenLakehouse, name: str) -> None:
-    """Every recorded snapshot and ref reads as recorded, through each of PyIceberg and DuckDB that can."""
-    recorded = TABLES[name]
-    table = golden.catalog().load_table(recorded.identifier)
-    if "duckdb" in recorded.readers:
-        assert duckdb_sees(table, recorded, golden.s3) == recorded_rows(recorded, refs=False), name
-    if "pyiceberg" in recorded.readers:
-        assert pyiceberg_sees(table, recorded) == recorded_rows(recorded), name

@@ -3,32 +3,42 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from lakehouse_maintenance.model.actions import Status
+from lakehouse_maintenance.model.actions import Action, Status
+from lakehouse_maintenance.planning.tables import Request
+from lakehouse_maintenance_tests.engine import tables
 from lakehouse_maintenance_tests.engine.conformance import (
     COMPACTED,
-    TABLES,
     CompactedLakehouse,
-    compact,
     compacted_lakehouse,
-    open_golden,
     recorded_rows,
     seen,
     spark_sees,
     table_name,
 )
-from lakehouse_maintenance_tests.golden.fixture import CATALOG, WAREHOUSE, ExpectedTable, GoldenLakehouse
+from lakehouse_maintenance_tests.golden.fixture import CATALOG, WAREHOUSE
+from lakehouse_maintenance_tests.services.catalogs import SqlCatalogFactory
 from lakehouse_maintenance_tests.services.s3 import S3Server
 from lakehouse_maintenance_tests.services.spark.session import Spark
 
 Row = dict[str, Any]
 
-WRITTEN_TO = ("db.v1_events", "db.v1_respec", "db.v2_mor", "db.v2_evolved", "db.v2_types", "sales.eu.order items")
+COW, MOR = "copy-on-write", "merge-on-read"
+WRITTEN_TO = [
+    ("db.v1_events", COW, COW),
+    ("db.v1_respec", COW, COW),
+    ("db.v2_mor", MOR, MOR),
+    ("db.v2_evolved", MOR, COW),
+    ("sales.eu.order items", MOR, MOR),
+]
+
+FUTURE = "TIMESTAMP '2100-01-01'"
+"""Everything is older."""
 
 
 @pytest.fixture(scope="module")
@@ -130,55 +140,36 @@ def _entries_before(spark: Spark, at: str, snapshot_id: int | None) -> dict[str,
     return {row["path"]: (row["sequence_number"], row["file_sequence_number"], row["snapshot_id"]) for row in found}
 
 
-@pytest.mark.parametrize("name", WRITTEN_TO)
-def test_spark_appends_deletes_merges_and_maintains(attached: Spark, lakehouse: CompactedLakehouse, name: str) -> None:
+@pytest.mark.parametrize(("name", "delete_mode", "merge_mode"), WRITTEN_TO)
+def test_spark_appends_deletes_merges_and_maintains(
+    attached: Spark, lakehouse: CompactedLakehouse, name: str, delete_mode: str, merge_mode: str
+) -> None:
     recorded = lakehouse[name].recorded
-    at = recorded.spark_name
+    at, table = recorded.spark_name, recorded.spark_name.removeprefix(f"`{CATALOG}`.")
     rows = [json.loads(row) for row in attached.rows(at)]
 
-    def check(expected: list[Row]) -> None:
-        assert seen(attached.rows(at)) == seen([_canonical(row) for row in expected])
+    def check() -> None:
+        assert seen(attached.rows(at)) == seen([_canonical(row) for row in rows])
 
-    def where(test: Callable[[int], bool]) -> Callable[[Row], bool]:
-        return lambda row: row["id"] is not None and test(row["id"])
+    modes = f"'write.delete.mode' = '{delete_mode}', 'write.merge.mode' = '{merge_mode}'"
+    attached.sql(f"ALTER TABLE {at} SET TBLPROPERTIES ({modes})")
+    attached.sql(f"INSERT INTO {at} SELECT * FROM {at} WHERE id IN (0, 10, 15)")
+    rows += [row for row in rows if row["id"] in (0, 10, 15)]
+    attached.sql(f"DELETE FROM {at} WHERE id < 30 AND id % 7 = 1")
+    rows = [row for row in rows if not (row["id"] is not None and row["id"] < 30 and row["id"] % 7 == 1)]
+    attached.sql(
+        f"""MERGE INTO {at} t USING (SELECT explode(array(2, 10, 11, 1000000001)) AS id) s ON t.id = s.id
+        WHEN MATCHED AND s.id % 2 = 0 THEN DELETE WHEN MATCHED THEN UPDATE SET id = t.id + 1000
+        WHEN NOT MATCHED AND s.id > 1000 THEN INSERT (id) VALUES (s.id)"""
+    )
+    rows = [{**row, "id": 1011} if row["id"] == 11 else row for row in rows if row["id"] not in (2, 10)]
+    rows.append({**dict.fromkeys(rows[0]), "id": 1000000001})
+    check()
 
-    attached.sql(f"INSERT INTO {at} SELECT * FROM {at} WHERE id % 5 = 0")
-    rows += list(filter(where(lambda one: one % 5 == 0), rows))
-    check(rows)
-
-    modes = ("copy-on-write",) if recorded.format_version == 1 else ("merge-on-read", "copy-on-write")
-    for mode, remainder in zip(modes, (1, 2), strict=False):
-        attached.sql(
-            f"ALTER TABLE {at} SET TBLPROPERTIES ('write.delete.mode' = '{mode}', 'write.merge.mode' = '{mode}')"
-        )
-        attached.sql(f"DELETE FROM {at} WHERE id % 7 = {remainder}")
-        rows = [row for row in rows if not where(lambda one, r=remainder: one % 7 == r)(row)]
-        check(rows)
-        # 3 + 7n: neither of the deletes has taken these.
-        source = [3, 10, 17, 24, 31, 10**9 + remainder]
-        attached.sql(
-            f"""MERGE INTO {at} t USING (SELECT explode(array({", ".join(map(str, source))})) AS id) s ON t.id = s.id
-            WHEN MATCHED AND s.id % 2 = 0 THEN DELETE WHEN MATCHED THEN UPDATE SET id = t.id + 1000
-            WHEN NOT MATCHED AND s.id > 1000 THEN INSERT (id) VALUES (s.id)"""
-        )
-        nulls = dict.fromkeys(rows[0])
-        merged = [row for row in rows if not (row["id"] in source and row["id"] % 2 == 0)]
-        rows = [{**row, "id": row["id"] + 1000} if row["id"] in source else row for row in merged]
-        rows.append({**nulls, "id": source[-1]})
-        check(rows)
-
-    table = _unquoted(recorded)
-    attached.sql(f"CALL golden.system.rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true'))")
-    check(rows)
-    expired = attached.sql(
-        f"CALL golden.system.expire_snapshots(table => '{table}', older_than => TIMESTAMP '2100-01-01', retain_last => 1)"
-    ).collect()[0]
-    assert expired["deleted_data_files_count"] > 0
-    check(rows)
-
-
-def _unquoted(recorded: ExpectedTable) -> str:
-    return recorded.spark_name.removeprefix(f"`{CATALOG}`.")
+    attached.sql(f"CALL golden.system.rewrite_data_files(table => '{table}', options => map('min-input-files', '2'))")
+    call = f"CALL golden.system.expire_snapshots(table => '{table}', older_than => {FUTURE}, retain_last => 1)"
+    assert attached.sql(call).collect()[0]["deleted_data_files_count"] > 0
+    check()
 
 
 def _canonical(row: Row) -> str:
@@ -192,18 +183,40 @@ def test_spark_writes_to_a_branch_and_expires_by_the_refs_own_rules(
     at = recorded.spark_name
     attached.sql(f"INSERT INTO {at}.branch_audit VALUES (1000, 'on the branch')")
     attached.sql(f"INSERT INTO {at} VALUES (2000, 'on main')")
-    attached.sql("CALL golden.system.expire_snapshots(table => 'db.v2_branches', older_than => TIMESTAMP '2100-01-01')")
+    attached.sql(f"CALL golden.system.expire_snapshots(table => 'db.v2_branches', older_than => {FUTURE})")
     assert len(attached.rows(at, ref="audit")) == recorded.refs["audit"].rows + 1
     assert len(attached.rows(at)) == recorded.refs["main"].rows + 1
     assert seen(attached.rows(at, ref="release")) == recorded.refs["release"]
 
 
-def test_a_delete_by_bounds_spares_nan(golden: GoldenLakehouse, spark: Spark, tmp_path: Path) -> None:
+def test_a_delete_by_bounds_spares_nan(spark: Spark, sql_catalog: SqlCatalogFactory, tmp_path: Path) -> None:
     """Iceberg drops a file whole where its bounds say that all rows match, unless NaNs are counted in it."""
-    recorded = TABLES["db.v1_events"]
-    assert compact(open_golden(golden, tmp_path), "db.v1_events", rewrite_all="true").status is Status.DONE
-    spark.attach(CATALOG, golden.sqlite, WAREHOUSE, golden.s3)
-    spark.sql(f"DELETE FROM {recorded.spark_name} WHERE value < 1000000")
-    left = [json.loads(row)["value"] for row in spark.rows(recorded.spark_name)]
-    assert set(left) == {"NaN"}
-    assert len(left) == 11
+    _, properties = sql_catalog()
+    spark.attach("main", tmp_path / "main.db", properties["warehouse"])
+    spark.sql("CREATE TABLE main.db.t (id BIGINT, x DOUBLE) USING iceberg")
+    for first in (0, 2):
+        spark.sql(f"INSERT INTO main.db.t VALUES ({first}, 1.5), ({first + 1}, CAST('NaN' AS DOUBLE))")
+    asked = Request(actions=(Action.REWRITE_DATA_FILES,), options={"rewrite-all": "true"})
+    assert tables.lakehouse(tmp_path, properties).maintain((), asked).ok
+    spark.sql("DELETE FROM main.db.t WHERE x < 5")
+    assert [json.loads(row)["id"] for row in spark.rows("main.db.t")] == [1, 3]
+
+
+def test_odd_column_names_and_filters_on_them(spark: Spark, sql_catalog: SqlCatalogFactory, tmp_path: Path) -> None:
+    catalog, properties = sql_catalog()
+    spark.attach("main", tmp_path / "main.db", properties["warehouse"])
+    catalog.create_namespace("db")
+    names = ["a.b c", "1st", "ключ", "a/b", "q\"'"]
+    schema = pa.schema([("id", pa.int64()), *((name, pa.string()) for name in names)])
+    table = catalog.create_table("db.t", schema)
+    for first in (0, 10):
+        values = [[f"{name}{i}" for i in range(first, first + 10)] for name in names]
+        table.append(pa.table([list(range(first, first + 10)), *values], schema=schema))
+    before = spark.rows("main.db.t")
+    asked = Request(actions=(Action.REWRITE_DATA_FILES,), options={"rewrite-all": "true"})
+    assert tables.lakehouse(tmp_path, properties).maintain((), asked).ok
+    assert spark.rows("main.db.t") == before
+    for name in names:
+        value = f"{name}15".replace("'", "\\'")
+        (row,) = spark.rows(f"main.db.t WHERE `{name}` = '{value}'")
+        assert json.loads(row)["id"] == 15

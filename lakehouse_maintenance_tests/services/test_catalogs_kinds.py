@@ -1,4 +1,4 @@
-"""Catalogs on real servers: listings of many pages, views, unknown names, refusals, and the command line from `init` on."""
+"""Catalogs on real servers: many pages, views, unknown names, refusals, and the command line from `init` on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commits to real REST catalogs whose answers are lost, refused or repeated on the way, and races with other writers."""
+"""Commits to real catalogs whose answers are lost, refused or repeated on the way, and races with other writers."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class TestDue:
         assert (action.engine, action.control) == (Engine.EMBEDDED, Control.EXACT)
         assert action.reason == "small_files 40 ≥ 20 + 0.1 × 40 data_files = 24"
         assert action.inputs == Inputs(40, 40 * 5 * 2**20)
-        assert action.expected == Expected(1, 200 * 2**20, 200.0, 39, 0, 2**20, "history")
+        assert action.expected == Expected(1, 200 * 2**20, 200.08, 39, 0, 2**20, "history")
         assert action.options["target-file-size-bytes"] == str(512 * 2**20)
         assert [skip.action for skip in made.skipped] == ["rewrite_manifests", "expire_snapshots"]
         assert made.skipped[0].reason == "not due: manifests 0 < 100"
@@ -106,7 +106,7 @@ class TestDue:
         about = replace(about, health=replace(about.health, dangling_delete_files=3))
         made = plan(about, files)
         assert not made.actions
-        assert made.skipped[0].reason.startswith("nothing to gain: 40 files too few")
+        assert made.skipped[0].reason.startswith("nothing to gain: 40 files: too few")
         assert made.skipped[0].reason.endswith("3 delete files that reach no data file go with the next rewrite")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections import Counter
 from collections.abc import Sequence
@@ -16,6 +17,8 @@ from pyiceberg.table.locations import ObjectStoreLocationProvider, load_location
 from lakehouse_maintenance.engines.embedded_iceberg.statistics import StatisticsPlan
 from lakehouse_maintenance.model.errors import InputError, UnsupportedError
 from lakehouse_maintenance.model.files import LiveFile
+
+_logger = logging.getLogger(__name__)
 
 _DEFAULT_ROW_GROUP_BYTES = 128 << 20
 _CODECS = frozenset({"zstd", "gzip", "snappy", "lz4", "brotli", "none"})
@@ -171,10 +174,12 @@ class DataFileWriter:
 
     def abandon(self) -> None:
         """Closes what is open after an error; the file stays, unreferenced."""
-        try:
-            self._writer.close()
-        finally:
-            self._stream.close()
+        # What failed before is what the caller raises: closing a writer that failed raises errors of its own.
+        for part in (self._writer, self._stream):
+            try:
+                part.close()
+            except Exception as error:  # noqa: BLE001  # see above
+                _logger.debug("%s: %s", self._path, error)
 
 
 def columns_worth_a_dictionary(footer: pq.FileMetaData) -> tuple[str, ...]:
@@ -197,8 +202,8 @@ def _gained(chunk: pq.ColumnChunkMetaData) -> bool:
     if width is not None:
         # A dictionary of distinct numbers in order compresses well, and still is one value a row.
         nulls = chunk.statistics.null_count if chunk.statistics is not None else 0
-        return chunk.total_uncompressed_size < 0.7 * width * (chunk.num_values - (nulls or 0))
+        return bool(chunk.total_uncompressed_size < 0.7 * width * (chunk.num_values - (nulls or 0)))
     if not chunk.dictionary_page_offset:
         return False
     dictionary = chunk.data_page_offset - chunk.dictionary_page_offset
-    return 0 < dictionary < 0.4 * chunk.total_compressed_size or chunk.total_compressed_size < 4096
+    return bool(0 < dictionary < 0.4 * chunk.total_compressed_size or chunk.total_compressed_size < 4096)

@@ -1,0 +1,67 @@
+"""The benchmarks run, with hardly any data; what they measure is judged by people, not by tests."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.long
+def test_every_benchmark_runs_and_tells_medians_and_ratios(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    from benchmarks.__main__ import main
+
+    results = tmp_path / "results.json"
+    assert main(["--tiny", "--repeat", "1", "--work", str(tmp_path / "work"), "--results", str(results)]) == 0
+
+    printed = capsys.readouterr().out
+    section = json.loads(results.read_text())["small"]
+    assert {"date", "machine", "versions", "benchmarks"} <= set(section)
+    assert set(section["benchmarks"]) == {"binpack", "binpack_nested", "health", "definitions"}
+    for result in section["benchmarks"].values():
+        assert result["sizes"]
+        assert all(found["seconds"] > 0 for found in result["contenders"].values())
+        assert all(ratio["value"] > 0 for ratio in result["ratios"])
+        assert result["title"] in printed
+    facts = {name: found["facts"] for name, found in section["benchmarks"]["health"]["contenders"].items()}
+    assert {found["data_files"] for found in facts.values()} == {200}
+    assert len({found["records"] for found in facts.values()}) == 1
+    assert section["benchmarks"]["binpack"]["contenders"]["ours"]["facts"]["rows"] == 20 * 500
+
+
+def test_figures_for_the_page_come_from_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    from benchmarks.report import figures
+
+    contender = dict.fromkeys(
+        ("seconds", "cpu_seconds", "startup_seconds", "startup_cpu_seconds", "idle_mb", "memory_mb"), 1.0
+    )
+    section = {
+        "date": "2026-01-02T03:04:05+00:00",
+        "machine": {"processor": "a processor", "cores": 2, "memory_gb": 8.0, "system": "Linux"},
+        "versions": {"python": "3.11.0"},
+        "benchmarks": {
+            "one": {
+                "title": "One",
+                "sizes": {"files": 800, "bytes": 350_000_000},
+                "contenders": {"ours": contender},
+                "ratios": [
+                    {"name": "peer / ours", "value": 1.25, "cpu_value": 1.5, "at_least": 0.85, "met": True},
+                ],
+            }
+        },
+    }
+
+    text = figures({"full": section, "small": {**section, "date": "2020-01-01"}})
+
+    assert "2026-01-02" in text
+    assert "2020" not in text
+    assert "peer / ours: 1.25 (cpu 1.50), target at least 0.85: met" in text
+    assert "800 files, 350 MB" in text
+    assert "small data" in figures({"small": section})
