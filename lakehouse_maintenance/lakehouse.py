@@ -58,6 +58,10 @@ class Lakehouse:
         config = load_config(path)
         return cls(config, open_state(config.state.url), progress)
 
+    def close(self) -> None:
+        """Gives back connections to catalogs, for processes that open a lakehouse again and again."""
+        self.catalogs.close()
+
     def tables(self, patterns: Sequence[str] = ()) -> list[TableName]:
         """Names that the patterns mean; all tables of the configured databases without any."""
         return select_tables(self.config, self.catalogs, patterns)

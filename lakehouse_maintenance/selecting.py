@@ -37,6 +37,11 @@ class Catalogs(Mapping[str, Catalog]):
     def __len__(self) -> int:
         return len(self._config.catalogs)
 
+    def close(self) -> None:
+        """Gives back the connections of those that were opened."""
+        for catalog in self._open.values():
+            catalog.close()
+
 
 def select_tables(config: LakehouseConfig, catalogs: Catalogs, texts: Sequence[str]) -> list[TableName]:
     """Sorted names of Iceberg tables. Without `texts`: all tables of the databases that the configuration lists.

@@ -63,6 +63,10 @@ class Catalog:
         """PyIceberg's own catalog, for commits."""
         return self._inner
 
+    def close(self) -> None:
+        """Gives its connections back; the next question opens new ones."""
+        self._inner.close()
+
     def databases(self) -> Listed[Namespace]:
         """Every namespace, nested ones after their parents, sorted, paged to the end."""
         found: list[Namespace] = []

@@ -320,12 +320,12 @@ class ReplaceCommit:
     ) -> tuple[Table, Metadata, ManifestReader]:
         """The table before an attempt; `last`: what the attempt before raised.
 
-        Over HTTP a conflict may be with our own request, repeated by a gateway: without a look it is not known.
+        A conflict may be with our own request, repeated by a client or gateway: without a look it is not known.
         """
         try:
             return self._load()
         except LakehouseError as error:
-            if last is None or self.catalog.client_side_commits or isinstance(error, LOOKED):
+            if last is None or isinstance(error, LOOKED):
                 raise
             raise self._unknown(last, tried) from error
 

@@ -209,12 +209,12 @@ class ExpireCommit:
     def _load(self, last: Exception | None) -> tuple[Table, Metadata, ManifestReader]:
         """The table now; `last`: what the attempt before raised.
 
-        Over HTTP a conflict may be with our own request, repeated by a gateway: without a look it is not known.
+        A conflict may be with our own request, repeated by a client or gateway: without a look it is not known.
         """
         try:
             return load_for_commit(self.catalog, self.name, self.uuid, self.cache)
         except LakehouseError as error:
-            if last is None or self.catalog.client_side_commits or isinstance(error, LOOKED):
+            if last is None or isinstance(error, LOOKED):
                 raise
             raise self._unknown(last) from error
 

@@ -124,7 +124,9 @@ def _location(lakehouse: "Lakehouse", database: Database) -> str | None:
 
 def _quiet(lakehouse: "Lakehouse") -> "Lakehouse":
     """The same without progress: two lines a table are too much for a log that is kept for ever."""
-    return type(lakehouse)(lakehouse.config, lakehouse.state)
+    quiet = type(lakehouse)(lakehouse.config, lakehouse.state)
+    quiet.catalogs = lakehouse.catalogs
+    return quiet
 
 
 def _masked(health: TableHealth, lakehouse: "Lakehouse") -> TableHealth:

@@ -38,6 +38,12 @@ class LakehouseResource(dg.ConfigurableResource["LakehouseResource"]):
         """Called by Dagster at the start of a run."""
         self._log = context.log
 
+    def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
+        """Called by Dagster at the end of a run, and of each tick of a sensor, of which a code server makes many."""
+        if self._opened is not None:
+            self._opened.close()
+            self._opened = None
+
     def open(self) -> Lakehouse:
         """The lakehouse, one for all steps that share this process. Raises dagster.Failure that names the wrong key."""
         if self._opened is None:

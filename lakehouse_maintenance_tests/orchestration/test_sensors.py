@@ -71,6 +71,23 @@ def test_both_sensors_are_off_until_somebody_switches_them_on(lake: Lake) -> Non
         assert sensor.description
 
 
+def test_a_tick_gives_its_connections_back(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[Lakehouse] = []
+    closed: list[Lakehouse] = []
+    real_open, real_close = Lakehouse.open.__func__, Lakehouse.close  # type: ignore[attr-defined]
+    monkeypatch.setattr(
+        Lakehouse, "open", classmethod(lambda cls, *a, **k: opened.append(real_open(cls, *a, **k)) or opened[-1])
+    )
+    monkeypatch.setattr(Lakehouse, "close", lambda self: (closed.append(self), real_close(self))[1])
+    registered(lake, "events")
+
+    for sensor in ("discover_tables", THRESHOLDS):
+        tick(lake, sensor)
+
+    assert len(opened) == 2
+    assert closed == opened
+
+
 def test_a_sick_table_gets_one_run_and_then_none(lake: Lake) -> None:
     (name,) = registered(lake, "events")
     rows = lake.rows(name)

@@ -18,14 +18,14 @@ def tick(lake: Lake, sensor: str, cursor: str | None = None) -> dg.SensorResult:
     """One evaluation, as the daemon would make it; partitions that it asks for are added and removed."""
     definitions = build_definitions(lake.config)
     repository = definitions.get_repository_def()
-    context = dg.build_sensor_context(
+    with dg.build_sensor_context(
         instance=lake.instance,
         cursor=cursor,
         repository_def=repository,
         sensor_name=sensor,
         resources=definitions.resources,
-    )
-    result = repository.get_sensor_def(sensor)(context)
+    ) as context:
+        result = repository.get_sensor_def(sensor)(context)
     assert isinstance(result, dg.SensorResult)
     for request in result.dynamic_partitions_requests or ():
         if isinstance(request, dg.AddDynamicPartitionsRequest):

@@ -265,7 +265,9 @@ def test_yaml_is_valid(page: Path, tmp_path: Path) -> None:
             _check_run_config(shown, tmp_path)
         else:
             assert shown.keys() <= LakehouseConfig.model_fields.keys(), where
-            config_from_mapping({**yaml.safe_load(f"catalogs:\n  {CATALOG}"), **shown}, base=tmp_path, environment={})
+            environment = dict.fromkeys(re.findall(r"\$\{(\w+)\}", block.text), "set")
+            shown = {**yaml.safe_load(f"catalogs:\n  {CATALOG}"), **shown}
+            config_from_mapping(shown, base=tmp_path, environment=environment)
 
 
 def _check_run_config(shown: Mapping[str, Any], folder: Path) -> None:
