@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,6 +25,7 @@ from lakehouse_maintenance.planning.tables import Request, Subject, Throughput, 
 if TYPE_CHECKING:
     from lakehouse_maintenance.config import Policy
 
+_logger = logging.getLogger(__name__)
 T = TypeVar("T")
 R = TypeVar("R")
 _AT_ONCE = 4
@@ -54,6 +56,10 @@ def measure_tables(
             return health_of(observed, target.policy, remembered.last_run_ms, now_ms(), exact=exact)
         except LakehouseError as error:
             return TableHealth(table=name, score=0, error=describe(error))
+        except Exception as error:
+            # A fault of ours or of a library, met on this table: it must not stop the others.
+            _logger.exception("%s: measuring failed", name)
+            return TableHealth(table=name, score=0, error=f"unexpected {type(error).__name__}: {error}")
 
     return _each(targets, one, progress, "measuring")
 
@@ -70,6 +76,9 @@ def plan_tables(
             return plan_one(observed, target, memory, request, throughput)
         except LakehouseError as error:
             return TablePlan(str(target.name), None, None, error=describe(error))
+        except Exception as error:
+            _logger.exception("%s: planning failed", target.name)
+            return TablePlan(str(target.name), None, None, error=f"unexpected {type(error).__name__}: {error}")
 
     return _each(targets, one, progress, "planning")
 

@@ -361,7 +361,8 @@ def _bound(bounds: list[dict[str, Any]] | None) -> bytes | None:
 def _key(manifest: ManifestFile) -> str:
     # Sequence number and snapshot id are inherited from the list's row: a manifest staged on a branch and picked
     # later could be listed with other ones.
-    return f"3:{manifest.path}:{manifest.spec_id}:{manifest.sequence_number}:{manifest.added_snapshot_id}"
+    inherited = f"{manifest.spec_id}:{manifest.sequence_number}:{manifest.added_snapshot_id}"
+    return f"4:{manifest.path}:{manifest.length}:{inherited}"
 
 
 def _pack(files: Iterable[LiveFile]) -> bytes:

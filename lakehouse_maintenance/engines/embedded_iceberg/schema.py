@@ -61,7 +61,9 @@ def file_schema(found: pa.Schema, table: Table, path: str) -> pa.Schema:
             field=".".join(table.name()),
             hint="set the table property schema.name-mapping.default, as Iceberg asks for imported files",
         )
-    mapped = schema_to_pyarrow(pyarrow_to_schema(found, name_mapping=mapping), include_field_ids=True)
+    mapped = schema_to_pyarrow(
+        pyarrow_to_schema(found, name_mapping=mapping, downcast_ns_timestamp_to_us=True), include_field_ids=True
+    )
     return pa.schema([_narrow(field) for field in mapped])
 
 
