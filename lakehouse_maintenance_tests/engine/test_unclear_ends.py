@@ -115,9 +115,9 @@ def test_a_fault_in_one_table_leaves_the_others_alone(
 ) -> None:
     writer, ours = pair
     many_small_files(writer, "db.u")
-    from lakehouse_maintenance.execution import running
+    from lakehouse_maintenance.execution import rewriting
 
-    real_finish = running._finish
+    real_finish = rewriting._finish
     calls = iter((True, False))
 
     def finish(*arguments: Any) -> Any:
@@ -125,7 +125,7 @@ def test_a_fault_in_one_table_leaves_the_others_alone(
             raise RuntimeError("a library's fault")
         return real_finish(*arguments)
 
-    monkeypatch.setattr(running, "_finish", finish)
+    monkeypatch.setattr(rewriting, "_finish", finish)
     first, second = ours.maintain((), COMPACT).tables
     assert first.status is Status.FAILED
     assert first.actions[0].snapshot_id is not None, "it was committed, and is named"

@@ -341,7 +341,8 @@ def test_only_what_may_pass_by_itself_is_retried(lake: Lake, monkeypatch: pytest
         return real(self, *args, **kwargs)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Lakehouse, "apply", apply)
-    monkeypatch.setattr("time.sleep", lambda seconds: None)
+    real_sleep = time.sleep
+    monkeypatch.setattr("time.sleep", lambda seconds: real_sleep(min(seconds, 0.05)))
     (result,) = run(lake, tick(lake, THRESHOLDS))
 
     assert result.success
