@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import binpack, definitions, health, machine, report
+from benchmarks import binpack, definitions, expiry, health, machine, report
 from benchmarks.running import ROOT, Benchmark, run
 
 Maker = Callable[[], Benchmark]
@@ -41,15 +41,16 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _makers(work: Path, *, small: bool, tiny: bool) -> dict[str, Maker]:
-    files, rows, manifests, per_manifest = (800, 8600, 1000, 10)
+    files, rows, manifests, per_manifest, snapshots = (800, 8600, 1000, 10, 1000)
     if small:
-        files, manifests = 200, 200
+        files, manifests, snapshots = 200, 200, 200
     if tiny:
-        files, rows, manifests = 20, 500, 20
+        files, rows, manifests, snapshots = 20, 500, 20, 80
     return {
         "binpack": lambda: binpack.benchmark(work, nested=False, files=files, rows=rows, say=_say),
         "binpack_nested": lambda: binpack.benchmark(work, nested=True, files=files // 2, rows=rows, say=_say),
         "health": lambda: health.benchmark(work, manifests=manifests, files=per_manifest, say=_say),
+        "expiry": lambda: expiry.benchmark(work, snapshots=snapshots, peers=not tiny, say=_say),
         "definitions": lambda: definitions.benchmark(work),
     }
 

@@ -2,6 +2,8 @@
 
 `FUNCTION(**arguments)` imports and opens what the contender needs and returns the work as a function without
 arguments, which returns facts about what it did. Both parts are timed apart. Prints one line of JSON.
+
+A fact `elsewhere_cpu_seconds` is what a process used that this one talks to; it is added to its own.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ def main() -> None:
     began = time.perf_counter()
     facts = work()
     seconds = time.perf_counter() - began
-    cpu = _cpu() - startup_cpu
+    cpu = _cpu() - startup_cpu + facts.pop("elsewhere_cpu_seconds", 0.0)
     peak = _memory("VmHWM")
     print(
         json.dumps(

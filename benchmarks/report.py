@@ -22,6 +22,8 @@ def table(result: dict[str, Any]) -> str:
             f" {found['memory_mb']:>10.0f}"
         )
     lines += [f"  {_told(ratio)}" for ratio in result["ratios"]]
+    if "growth" in result:
+        lines.append(f"  {_growth(result['growth'])}")
     if "memory" in result:
         memory = result["memory"]
         verdict = "within" if memory["met"] else "ABOVE"
@@ -37,6 +39,13 @@ def _told(ratio: dict[str, Any]) -> str:
         return text
     target = f"at least {ratio['at_least']}" if "at_least" in ratio else f"at most {ratio['at_most']}"
     return f"{text}, target {target}: {'met' if ratio['met'] else 'MISSED'}"
+
+
+def _growth(growth: dict[str, Any]) -> str:
+    return (
+        f"{growth['name']}: grows with the power {growth['exponent']:.2f} (cpu {growth['cpu_exponent']:.2f}), "
+        f"target at most {growth['at_most']}: {'met' if growth['met'] else 'MISSED'}"
+    )
 
 
 def save(path: Path, section: str, results: dict[str, Any], about: dict[str, Any]) -> None:
@@ -82,6 +91,8 @@ def figures(document: dict[str, Any]) -> str:
                 f"| {found['startup_seconds']:.2f} | {found['memory_mb']:.0f} |"
             )
         lines += ["", *(f"- {_told(ratio)}" for ratio in result["ratios"])]
+        if "growth" in result:
+            lines.append(f"- {_growth(result['growth'])}")
         if "memory" in result:
             memory = result["memory"]
             lines.append(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import subprocess
@@ -19,7 +20,10 @@ FIGURES = ("seconds", "cpu_seconds", "startup_seconds", "startup_cpu_seconds", "
 
 @dataclass(frozen=True)
 class Contender:
-    """One side of a comparison. `function` of `module`: see child.py. `before` and `after`: around each run."""
+    """One side of a comparison. `function` of `module`: see child.py. `before` and `after`: around each run.
+
+    `python`: the interpreter that has what the contender needs.
+    """
 
     name: str
     module: str
@@ -27,6 +31,7 @@ class Contender:
     arguments: dict[str, Any] = field(default_factory=dict)
     before: Callable[[], None] = lambda: None
     after: Callable[[], None] = lambda: None
+    python: str = sys.executable
 
 
 @dataclass(frozen=True)
@@ -44,6 +49,18 @@ class Ratio:
 
 
 @dataclass(frozen=True)
+class Growth:
+    """How time grows with size: the exponent of the power law through `points`, which are (size, contender).
+
+    1 is linear, 2 quadratic; what a run costs however small it is makes it less.
+    """
+
+    name: str
+    points: tuple[tuple[int, str], ...]
+    at_most: float
+
+
+@dataclass(frozen=True)
 class Benchmark:
     """`sizes`: what is worked on. `inputs`: files brought into the page cache before each run.
 
@@ -58,6 +75,7 @@ class Benchmark:
     inputs: Sequence[Path] = ()
     memory_limit_mb: float | None = None
     limited: str | None = None
+    growth: Growth | None = None
 
 
 def run(benchmark: Benchmark, repeat: int, say: Callable[[str], None]) -> dict[str, Any]:
@@ -83,6 +101,8 @@ def run(benchmark: Benchmark, repeat: int, say: Callable[[str], None]) -> dict[s
         "contenders": medians,
         "ratios": [_ratio(ratio, medians) for ratio in benchmark.ratios],
     }
+    if benchmark.growth is not None:
+        result["growth"] = _growth(benchmark.growth, medians)
     if benchmark.limited is not None and benchmark.memory_limit_mb is not None:
         most = max(found["memory_mb"] for found in runs[benchmark.limited])
         result["memory"] = {
@@ -96,7 +116,7 @@ def run(benchmark: Benchmark, repeat: int, say: Callable[[str], None]) -> dict[s
 
 def spawn(contender: Contender) -> dict[str, Any]:
     """One run in a fresh process. Raises RuntimeError with the process's own words where it fails."""
-    command = [sys.executable, "-m", "benchmarks.child", contender.module, contender.function]
+    command = [contender.python, "-m", "benchmarks.child", contender.module, contender.function]
     done = subprocess.run(
         [*command, json.dumps(contender.arguments), repr(time.time())],
         cwd=ROOT,
@@ -138,3 +158,19 @@ def _ratio(ratio: Ratio, medians: dict[str, dict[str, Any]]) -> dict[str, Any]:
     if ratio.at_most is not None:
         result |= {"at_most": ratio.at_most, "met": value <= ratio.at_most}
     return result
+
+
+def _growth(growth: Growth, medians: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """Least squares through the logarithms."""
+    sizes = [math.log(size) for size, _ in growth.points]
+    exponent, of_cpu = (
+        statistics.linear_regression(sizes, [math.log(max(medians[name][figure], 1e-4)) for _, name in growth.points])[0]
+        for figure in ("seconds", "cpu_seconds")
+    )
+    return {
+        "name": growth.name,
+        "exponent": round(exponent, 3),
+        "cpu_exponent": round(of_cpu, 3),
+        "at_most": growth.at_most,
+        "met": exponent <= growth.at_most,
+    }

@@ -78,7 +78,9 @@ def _delete_objects(storage: Storage, client: ObjectStore, locations: Sequence[L
         return fates
     try:
         obstore.delete(client, list(keys))
-    except Exception as error:  # noqa: BLE001  # whatever failed, each key is looked up below
+    except (KeyboardInterrupt, SystemExit, GeneratorExit):
+        raise
+    except BaseException as error:  # noqa: BLE001  # obstore's own panics too: each key is looked up below
         why = str(error).partition("\n")[0]
         for location, info in _look(storage, list(keys.values())):
             if info is None:

@@ -23,7 +23,7 @@ def test_every_benchmark_runs_and_tells_medians_and_ratios(
     printed = capsys.readouterr().out
     section = json.loads(results.read_text())["small"]
     assert {"date", "machine", "versions", "benchmarks"} <= set(section)
-    assert set(section["benchmarks"]) == {"binpack", "binpack_nested", "health", "definitions"}
+    assert set(section["benchmarks"]) == {"binpack", "binpack_nested", "health", "expiry", "definitions"}
     for result in section["benchmarks"].values():
         assert result["sizes"]
         assert all(found["seconds"] > 0 for found in result["contenders"].values())
@@ -32,6 +32,9 @@ def test_every_benchmark_runs_and_tells_medians_and_ratios(
     facts = {name: found["facts"] for name, found in section["benchmarks"]["health"]["contenders"].items()}
     assert {found["data_files"] for found in facts.values()} == {200}
     assert len({found["records"] for found in facts.values()}) == 1
+    expired = section["benchmarks"]["expiry"]
+    assert [found["facts"]["snapshots"] for found in expired["contenders"].values()] == [10, 30, 70]
+    assert expired["growth"]["name"] in printed
     assert section["benchmarks"]["binpack"]["contenders"]["ours"]["facts"]["rows"] == 20 * 500
 
 

@@ -1,0 +1,302 @@
+"""Expiring snapshots: our whole command at three sizes, beside Spark's procedure and zamboni's local engine.
+
+Each snapshot adds one manifest of a few files and lists those before it; every fifth manifest leaves the table ten
+snapshots later, so that data files expire too. All files exist. Every run works on a copy of its own in the same place:
+links to the same files, which nobody changes.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from benchmarks.binpack import CONFIGURATION, MEMORY_LIMIT
+from benchmarks.running import ROOT, Benchmark, Contender, Growth, Ratio
+
+TABLE = "main.bench.many_snapshots"
+RETAIN_LAST = 10
+FILES = 3
+ZAMBONI = "iceberg-zamboni==0.7.0"
+
+
+def benchmark(work: Path, *, snapshots: int, peers: bool, say: Callable[[str], None]) -> Benchmark:
+    """Makes the tables where they are not there yet. `peers`: beside Spark and zamboni, where they can run.
+
+    Zamboni runs on the smallest size alone: it reads every manifest again for each snapshot that lists it, so that
+    its time grows with the square, and the largest would take it the better part of an hour.
+    """
+    sizes = [snapshots // 4, snapshots // 2, snapshots]
+    tables = {size: _Table(work / f"expiry-{size}", size) for size in sizes}
+    for table in tables.values():
+        table.make(say)
+    small, large = tables[sizes[0]], tables[sizes[-1]]
+    ours = {size: f"ours, {size:,}" for size in sizes}
+    contenders = [
+        Contender(ours[size], __name__, "start_ours", {"config": str(table.run / "lakehouse.yaml")}, table.fresh)
+        for size, table in tables.items()
+    ]
+    ratios = []
+    if peers and (jars := _spark_jars(say)):
+        name = f"Spark local, {large.size:,}"
+        arguments = {"run": str(large.run), "jars": ",".join(map(str, jars))}
+        contenders.append(Contender(name, __name__, "start_spark", arguments, large.fresh))
+        ratios.append(Ratio("Spark local / ours", ours[large.size], (name,), at_least=10.0))
+    if peers and (python := _zamboni(work / "zamboni", say)):
+        name = f"zamboni, {small.size:,}"
+        arguments = {"run": str(small.run)}
+        contenders.append(Contender(name, __name__, "start_zamboni", arguments, small.fresh, python=str(python)))
+        ratios.append(Ratio(f"zamboni / ours, {small.size:,} snapshots", ours[small.size], (name,), at_least=10.0))
+    return Benchmark(
+        name="expiry",
+        title=f"Expire {large.size - RETAIN_LAST:,} of {large.size:,} snapshots over {large.size:,} manifests",
+        sizes={"snapshots": large.size, "manifests": large.size, "files": large.size * FILES, "kept": RETAIN_LAST},
+        contenders=contenders,
+        ratios=ratios,
+        inputs=[path for table in tables.values() for path in sorted(table.pristine.rglob("*.avro"))],
+        growth=Growth("time of ours by manifests", tuple((size, ours[size]) for size in sizes), at_most=1.2),
+    )
+
+
+class _Table:
+    """One size: `pristine` is kept as it was made, `run` is what a contender works on."""
+
+    def __init__(self, folder: Path, size: int) -> None:
+        self.folder, self.size = folder, size
+        self.pristine, self.run = folder / "pristine", folder / "run"
+
+    def make(self, say: Callable[[str], None]) -> None:
+        if (self.folder / "ready").exists():
+            return
+        say(f"  writing {self.size} snapshots")
+        shutil.rmtree(self.folder, ignore_errors=True)
+        make(self.run, snapshots=self.size)
+        self.run.rename(self.pristine)
+        (self.folder / "ready").touch()
+
+    def fresh(self) -> None:
+        """Links, but for the catalog's database, which changes."""
+        shutil.rmtree(self.run, ignore_errors=True)
+        shutil.copytree(self.pristine / "warehouse", self.run / "warehouse", copy_function=os.link)
+        shutil.copy(self.pristine / "catalog.db", self.run / "catalog.db")
+        text = CONFIGURATION.format(
+            catalog=self.run / "catalog.db",
+            warehouse=self.run / "warehouse",
+            state=self.run / "state",
+            memory=MEMORY_LIMIT,
+        )
+        (self.run / "lakehouse.yaml").write_text(text)
+
+
+def start_ours(config: str) -> Callable[[], dict[str, Any]]:
+    """The whole command: plan, list, commit, recheck, delete, verify."""
+    from datetime import timedelta
+
+    import pyiceberg.catalog.sql
+    import pyiceberg.io.pyarrow  # noqa: F401
+
+    import lakehouse_maintenance.execution.running  # noqa: F401
+    from lakehouse_maintenance import Lakehouse
+    from lakehouse_maintenance.model.actions import Action
+    from lakehouse_maintenance.planning.expiring import ExpiryRequest
+    from lakehouse_maintenance.planning.tables import Request
+
+    lakehouse = Lakehouse.open(config)
+    lakehouse.catalogs["main"].databases()
+    asked = ExpiryRequest(older_than=timedelta(0), retain_last=RETAIN_LAST, allow_short_retention=True)
+    request = Request(actions=(Action.EXPIRE_SNAPSHOTS,), expiry=asked)
+
+    def work() -> dict[str, Any]:
+        outcome = lakehouse.apply(lakehouse.plan([TABLE], request)).tables[0]
+        if outcome.status != "done":
+            raise RuntimeError(f"{outcome.status}: {outcome.reason} {outcome.actions}")
+        actual = outcome.actions[0].actual
+        return {"snapshots": actual.expired_snapshots, "deleted_files": actual.deleted_files}
+
+    return work
+
+
+def start_spark(run: str, jars: str) -> Callable[[], dict[str, Any]]:
+    """`expire_snapshots` with its own defaults, on as many threads as there are cores, with a warm session."""
+    from pyspark.sql import SparkSession
+
+    prefix = "spark.sql.catalog.main"
+    settings = {
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": f"{run}/spark",
+        # The default of 200 is for clusters; on one machine it is mostly waiting.
+        "spark.sql.shuffle.partitions": str(os.cpu_count()),
+        "spark.jars": jars,
+        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+        prefix: "org.apache.iceberg.spark.SparkCatalog",
+        f"{prefix}.type": "jdbc",
+        f"{prefix}.uri": f"jdbc:sqlite:{run}/catalog.db",
+        f"{prefix}.jdbc.schema-version": "V1",
+        f"{prefix}.warehouse": f"file://{run}/warehouse",
+    }
+    builder = SparkSession.builder.master("local[*]").appName("benchmark")
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    session = builder.getOrCreate()
+    session.sparkContext.setLogLevel("ERROR")
+    session.sql(f"SELECT count(*) FROM {TABLE}.manifests").collect()
+    java = int(session.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
+    before = _cpu_seconds(java)
+
+    def work() -> dict[str, Any]:
+        call = (
+            f"CALL main.system.expire_snapshots(table => 'bench.many_snapshots', retain_last => {RETAIN_LAST}, "
+            "older_than => current_timestamp())"
+        )
+        counts = session.sql(call).collect()[0].asDict()
+        deleted = sum(count for name, count in counts.items() if name.startswith("deleted_"))
+        # What Java used is not in this process's own account.
+        return {"deleted_files": deleted, "elsewhere_cpu_seconds": _cpu_seconds(java) - before}
+
+    return work
+
+
+def start_zamboni(run: str) -> Callable[[], dict[str, Any]]:
+    """Its own expirer, as its local engine calls it; in the Python that has it."""
+    from pyiceberg.catalog.sql import SqlCatalog
+    from zamboni.expire import RetentionPolicy, SnapshotExpirer
+
+    catalog = SqlCatalog("main", uri=f"sqlite:///{run}/catalog.db", warehouse=f"file://{run}/warehouse")
+    catalog.list_namespaces()
+
+    def work() -> dict[str, Any]:
+        table = catalog.load_table("bench.many_snapshots")
+        policy = RetentionPolicy.resolve(
+            dict(table.properties), max_snapshot_age_days=0, min_snapshots_to_keep=RETAIN_LAST
+        )
+        result = SnapshotExpirer(policy).run(table)
+        return {"snapshots": result.expired_snapshots, "deleted_files": result.deleted_files}
+
+    return work
+
+
+def _cpu_seconds(process: int) -> float:
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _spark_jars(say: Callable[[str], None]) -> list[Path]:
+    """Empty where Spark cannot run here."""
+    jars = sorted((ROOT / "build" / "jars").glob("*.jar"))
+    if shutil.which("java") is None or importlib.util.find_spec("pyspark") is None or not jars:
+        say("  without Spark: needs Java, pyspark (extra spark) and Iceberg's jars (make jars)")
+        return []
+    return jars
+
+
+def _zamboni(folder: Path, say: Callable[[str], None]) -> Path | None:
+    """A Python that has it, in an environment of its own: it is nothing that this project needs."""
+    python = folder / "bin" / "python"
+    ready = folder / "ready"
+    if not ready.exists():
+        say(f"  installing {ZAMBONI}")
+        try:
+            subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, capture_output=True)
+            subprocess.run([str(python), "-m", "pip", "install", "-q", ZAMBONI], check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            say(f"  without zamboni: it could not be installed ({error})")
+            return None
+        ready.touch()
+    return python
+
+
+def make(folder: Path, *, snapshots: int) -> None:
+    """A partitioned table of one branch, its manifests and lists written by our own writers."""
+    import pyarrow as pa
+    from pyiceberg.catalog.sql import SqlCatalog
+    from pyiceberg.table.refs import SnapshotRefType
+    from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+    from pyiceberg.table.update import AddSnapshotUpdate, AssertTableUUID, SetSnapshotRefUpdate
+    from pyiceberg.transforms import DayTransform
+
+    from lakehouse_maintenance.iceberg.metadata import read_metadata
+    from lakehouse_maintenance.iceberg.writing import write_manifest, write_manifest_list
+    from lakehouse_maintenance.storage import Storage
+
+    (folder / "warehouse").mkdir(parents=True)
+    catalog = SqlCatalog("main", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/warehouse")
+    catalog.create_namespace("bench")
+    schema = pa.schema([pa.field("at", pa.timestamp("us")), pa.field("number", pa.int64())])
+    table = catalog.create_table("bench.many_snapshots", schema, properties={"format-version": "2"})
+    with table.update_spec() as change:
+        change.add_field("at", DayTransform(), "at_day")
+    metadata = read_metadata(Storage({}), TABLE, table.metadata_location)
+    location = table.location()
+    Path(location.removeprefix("file://"), "data").mkdir(parents=True)
+    day_type = {"type": ["null", {"type": "int", "logicalType": "date"}], "default": None}
+    partition = {"type": "record", "name": "r102", "fields": [{"name": "at_day", "field-id": 1000, **day_type}]}
+    spec_id = metadata.default_spec_id
+    now = max(int(time.time() * 1000), table.metadata.last_updated_ms)
+    rows: list[dict[str, Any]] = []
+    updates: list[Any] = []
+    for number in range(1, snapshots + 1):
+        day = 20_000 + number % 30
+        entries = [_entry(location, number, file, day) for file in range(FILES)]
+        for entry in entries:
+            _put(entry["data_file"]["file_path"], b"PAR1" * 4)
+        path = f"{location}/metadata/{uuid.uuid4()}-m0.avro"
+        row = write_manifest(_put, path, metadata, spec_id, 0, partition, entries, number)
+        # Merged or rewritten away: as far as reachability goes, the manifest is simply not listed any more.
+        gone = number - 10
+        rows = [r for r in rows if not (r["added_snapshot_id"] == gone and gone % 5 == 0)]
+        path = f"{location}/metadata/snap-{number}-1-{uuid.uuid4()}.avro"
+        parent = number - 1 or None
+        row |= {"sequence_number": number, "min_sequence_number": number}
+        rows = [row, *rows]
+        write_manifest_list(_put, path, metadata, rows, number, parent, number)
+        snapshot = Snapshot(
+            snapshot_id=number,
+            parent_snapshot_id=parent,
+            sequence_number=number,
+            timestamp_ms=now + number,
+            manifest_list=path,
+            schema_id=0,
+            summary=Summary(Operation.APPEND),
+        )
+        updates.append(AddSnapshotUpdate(snapshot=snapshot))
+    updates.append(SetSnapshotRefUpdate(ref_name="main", type=SnapshotRefType.BRANCH, snapshot_id=snapshots))
+    catalog.commit_table(table, (AssertTableUUID(uuid=table.metadata.table_uuid),), tuple(updates))
+
+
+def _entry(location: str, number: int, file: int, day: int) -> dict[str, Any]:
+    counts = [{"key": column, "value": 1000} for column in (1, 2)]
+    bounds = [{"key": column, "value": number.to_bytes(8, "little")} for column in (1, 2)]
+    optional = ("block_size_in_bytes", "nan_value_counts", "key_metadata", "equality_ids", "sort_order_id")
+    later = ("first_row_id", "referenced_data_file", "content_offset", "content_size_in_bytes")
+    data_file = {
+        **dict.fromkeys((*optional, *later)),
+        "content": 0,
+        "file_path": f"{location}/data/{number}-{file}-{uuid.uuid4()}.parquet",
+        "file_format": "PARQUET",
+        "partition": {"at_day": day},
+        "record_count": 1000,
+        "file_size_in_bytes": 16,
+        "column_sizes": counts,
+        "value_counts": counts,
+        "null_value_counts": counts,
+        "lower_bounds": bounds,
+        "upper_bounds": bounds,
+        "split_offsets": [4],
+    }
+    sequence = {"sequence_number": None, "file_sequence_number": None}
+    return {"status": 1, "snapshot_id": number, **sequence, "data_file": data_file}
+
+
+def _put(path: str, data: bytes) -> None:
+    with Path(path.removeprefix("file://")).open("xb") as file:
+        file.write(data)
