@@ -164,7 +164,9 @@ def _growth(growth: Growth, medians: dict[str, dict[str, Any]]) -> dict[str, Any
     """Least squares through the logarithms."""
     sizes = [math.log(size) for size, _ in growth.points]
     exponent, of_cpu = (
-        statistics.linear_regression(sizes, [math.log(max(medians[name][figure], 1e-4)) for _, name in growth.points])[0]
+        statistics.linear_regression(sizes, [math.log(max(medians[name][figure], 1e-4)) for _, name in growth.points])[
+            0
+        ]
         for figure in ("seconds", "cpu_seconds")
     )
     return {

@@ -156,6 +156,7 @@ class _Examination:
         yield listed
         if listed.ok:
             yield _check(f"catalog {self._name}: databases", self._databases)
+            yield _check(f"catalog {self._name}: policies", self._policies)
             yield _check(f"catalog {self._name}: read", self._read)
         for location, folder, storage in self._stores():
             yield from _store_checks(location, folder, storage, write_test=write_test)
@@ -170,6 +171,12 @@ class _Examination:
         if isinstance(listed, Incomplete):
             raise _Failed(listed.why, "check credentials and permissions")
         self._namespaces = listed.items
+        others = () if listed.items else self._catalog.other_names()
+        if others:
+            raise _Failed(
+                f"it holds no databases of a catalog {self._name}, and tables of {', '.join(others)}",
+                f"catalogs.{self._name}: name it as its writer does, {others[0]}",
+            )
         return f"databases: {len(listed.items)}"
 
     def _databases(self) -> str:
@@ -184,6 +191,29 @@ class _Examination:
                 suggestion(missing[0], known),
             )
         return f"present: {', '.join(written)}"
+
+    def _policies(self) -> str:
+        """A policy whose name is mistyped protects nothing, and nobody would see it."""
+        assert self._catalog is not None, "it was reached"
+        index = self._config.policy_index
+        named = [name for name in (*index.databases, *index.tables) if name[0] == self._name]
+        namespaces = set(self._namespaces)
+        for name in index.databases:
+            if name[0] == self._name and name[1:] not in namespaces:
+                known = [".".join((self._name, *namespace)) for namespace in self._namespaces]
+                text = ".".join(name)
+                raise _Failed(f"policies.databases.{text} names no database", suggestion(text, known))
+        for name in index.tables:
+            if name[0] != self._name:
+                continue
+            text = ".".join(quote_part(part) for part in name)
+            listed = self._catalog.tables(name[1:-1]) if name[1:-1] in namespaces else None
+            if isinstance(listed, Incomplete):
+                raise _Failed(listed.why, "check credentials and permissions")
+            tables = [] if listed is None else [str(entry.name) for entry in listed.items]
+            if text not in tables:
+                raise _Failed(f"policies.tables.{text} names no table", suggestion(text, tables))
+        return f"every policy names something: {len(named)}"
 
     def _read(self) -> str:
         from lakehouse_maintenance.execution.observe import observe

@@ -151,7 +151,7 @@ def photograph(address: str, browser: Path, picture: Path) -> None:
         )
         page.set_default_timeout(BROWSER_MILLISECONDS)
         page.goto(f"{address}/assets/lakehouse/maintained?view=partitions&partition={TABLE}")
-        outcome = page.get_by_text("live_files_present", exact=True)
+        outcome = page.get_by_text("live_files_present", exact=True).first
         outcome.wait_for()
         dismiss_dialog(page)
         page.get_by_text("Hide navigation").click()

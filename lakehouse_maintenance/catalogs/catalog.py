@@ -81,6 +81,10 @@ class Catalog:
             return self._incomplete("its databases", error, len(found))
         return Complete(tuple(sorted(found)))
 
+    def other_names(self) -> tuple[str, ...]:
+        """Names under which other catalogs keep tables in the same place; empty where a catalog has no such thing."""
+        return ()
+
     def tables(self, namespace: Namespace) -> Listed[CatalogEntry]:
         """Every entry of this one namespace, sorted by name: Iceberg tables, views, and others where they are shown.
 

@@ -49,6 +49,16 @@ class SqlCatalog(Catalog):
         entries = [CatalogEntry(self._name(namespace, table), _kind(kind)) for table, _, kind in rows]
         return Complete(tuple(sorted(entries)))
 
+    def other_names(self) -> tuple[str, ...]:
+        """A SQL database holds the tables of several catalogs, told apart by the name that the writer gave them."""
+        statement = select(IcebergTables.catalog_name).distinct().order_by(IcebergTables.catalog_name)
+        try:
+            with self._engine.connect() as connection:
+                names = connection.execute(statement).scalars().all()
+        except SQLAlchemyError as error:
+            raise unavailable(self.name, self.properties, error) from error
+        return tuple(str(name) for name in names if name != self.name)
+
     def pointer(self, name: TableName) -> str:
         """One row of the database."""
         rows = self._answered_rows(name.namespace, name.table)

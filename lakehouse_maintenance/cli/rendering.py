@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
 from lakehouse_maintenance.cli.text import SHORT_DIGEST, count, files_and_bytes, printable, seconds, size
+from lakehouse_maintenance.model.actions import Action
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -75,8 +76,12 @@ def plan(data: Json, console: Console) -> None:
     if not actions:
         _line(console, f"nothing to do on {count(len(data['tables']) - len(failed), 'table')}")
         return
-    read = files_and_bytes(sum(a["inputs"]["files"] for a in actions), sum(a["inputs"]["bytes"] for a in actions))
-    _line(console, f"{count(len(actions), 'action')} on {count(len(planned), 'table')}: {read} to read")
+    parts = []
+    for expires, what in ((False, "to read"), (True, "to delete")):
+        inputs = [action["inputs"] for action in actions if _expires(action) is expires]
+        if inputs:
+            parts.append(f"{files_and_bytes(sum(i['files'] for i in inputs), sum(i['bytes'] for i in inputs))} {what}")
+    _line(console, f"{count(len(actions), 'action')} on {count(len(planned), 'table')}: {'; '.join(parts)}")
     _line(console, data["digest"])
 
 
@@ -149,6 +154,9 @@ def started(data: Json, console: Console) -> None:
 
 
 def _planned(console: Console, action: Mapping[str, Any]) -> None:
+    if _expires(action):
+        _planned_expiry(console, action)
+        return
     inputs, expected = action["inputs"], action["expected"]
     gain = count(expected["fewer_files"], "file")
     if expected["fewer_deletes"]:
@@ -164,10 +172,44 @@ def _planned(console: Console, action: Mapping[str, Any]) -> None:
     )
 
 
+def _planned_expiry(console: Console, action: Mapping[str, Any]) -> None:
+    inputs = action["inputs"]
+    refs = ", ".join(action["refs"])
+    outlived = f", and branches and tags that outlived their age: {refs}" if refs else ""
+    _line(console, f"  {action['action']} ({action['engine']}, {action['control']})")
+    _line(console, f"    why       {action['reason']}")
+    _line(console, f"    expires   {count(len(action['snapshots']), 'snapshot')}{outlived}")
+    _line(console, f"    deletes   {files_and_bytes(inputs['files'], inputs['bytes'])}")
+    if action["notes"]:
+        _line(console, f"    after     {'; '.join(action['notes'])}")
+
+
+def _expiry_outcome(console: Console, action: Mapping[str, Any]) -> None:
+    """What went and what stayed; why files stayed is in the notes."""
+    actual = action["actual"]
+    if action["verified"] is None:
+        return  # it ended before anything expired
+    counted = [f"{count(actual['expired_snapshots'], 'snapshot')} expired"]
+    counted.append(f"{files_and_bytes(actual['deleted_files'], actual['deleted_bytes'])} deleted")
+    counted += [
+        f"{count(actual[key], 'file')} {what}"
+        for key, what in (("kept_files", "kept"), ("failed_files", "not deleted"), ("unknown_files", "unknown"))
+        if actual[key]
+    ]
+    _line(console, f"    {', '.join(counted)}, in {seconds(actual['seconds'])}")
+    _line(console, f"    {'verified' if action['verified'] else 'NOT VERIFIED'}")
+
+
+def _expires(action: Mapping[str, Any]) -> bool:
+    return bool(action["action"] == Action.EXPIRE_SNAPSHOTS)
+
+
 def _outcome(console: Console, action: Mapping[str, Any]) -> None:
     expected, actual = action["expected"], action["actual"]
     _line(console, f"  {action['action']}: {action['status']}")
-    if action["snapshot_id"] is not None:
+    if _expires(action):
+        _expiry_outcome(console, action)
+    elif action["snapshot_id"] is not None:
         rewritten = count(actual["rewritten_data_files"], "file")
         removed = actual["removed_delete_files"]
         deletes = f"{count(removed, 'delete file')} fewer, " if removed else ""

@@ -88,10 +88,18 @@ def _resolved(session: Session, catalog: str, written: Mapping[str, str]) -> dic
 def _databases(catalog: str, properties: Mapping[str, str]) -> list[str]:
     from lakehouse_maintenance.catalogs import open_catalog
 
-    listed = open_catalog(catalog, properties).databases()
+    opened = open_catalog(catalog, properties)
+    listed = opened.databases()
     if isinstance(listed, Incomplete):
         raise CatalogUnavailableError(
             listed.why, field=f"catalogs.{catalog}.uri", hint="check address, credentials and permissions"
+        )
+    others = () if listed.items else opened.other_names()
+    if others:
+        raise CatalogUnavailableError(
+            f"there are no databases of a catalog {catalog} there, and tables of {', '.join(others)}",
+            field="--catalog",
+            hint=f"a SQL catalog goes by the name that its writer gave it: --catalog {others[0]}",
         )
     return [".".join(quote_part(part) for part in namespace) for namespace in listed.items]
 

@@ -39,7 +39,8 @@ class LakehouseConfig(Section):
     databases: dict[str, tuple[str, ...]] = Field(
         default_factory=dict,
         description="By catalog or Delta group, the databases that Dagster shows and sensors may touch; "
-        '`["*"]`: all, for sensors and partitioned assets; per-database assets exist for written names only.',
+        '`["*"]`: all, for sensors and partitioned assets; per-database assets exist for written names only. Verbs '
+        "take these where no table is named; where a catalog has no entry, verbs take all of it, and sensors nothing.",
         examples=[{"main": ["analytics", "sales"]}],
     )
     delta: dict[str, DeltaGroup] = Field(

@@ -55,7 +55,8 @@ class StateSettings(Section):
 
     url: Url = Field(
         default=".lakehouse-maintenance",
-        description="A folder, an object-storage URL, or `postgresql://…`.",
+        description="A folder, an object-storage URL, or `postgresql://…`; this release takes a folder. Leases, "
+        "cooldown and journal live there: everyone who maintains the same tables must use the same one.",
         examples=[".lakehouse-maintenance", "s3://lake/maintenance-state"],
     )
 

@@ -23,7 +23,7 @@ _LOCKED_FOR = timedelta(days=30)
 _LOCKED_SINCE = timedelta(hours=3)
 
 CONFIGURATION = """\
-# The demo lakehouse: ten Iceberg tables in three databases. Relative paths start from this file's folder.
+# The demo lakehouse: eleven Iceberg tables in three databases. Relative paths start from this file's folder.
 
 # Catalogs, with PyIceberg's properties.
 catalogs:
@@ -70,7 +70,7 @@ def build_tables(into: Path, *, now: datetime, scale: float, on_table: Callable[
     """Writes `catalog.db` and `warehouse/` into the folder (absolute), which must not hold them yet.
 
     `now`: the injected clock; every commit lies in the two weeks before it. `scale`: of the file counts, 1 for about
-    2,900 files. `on_table` hears of each table when it is done: name, and what it shows.
+    3,000 files. `on_table` hears of each table when it is done: name, and what it shows.
     """
     warehouse = into / "warehouse"
     warehouse.mkdir()

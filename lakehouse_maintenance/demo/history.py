@@ -38,7 +38,7 @@ from pyiceberg.types import DateType, IntegerType, StringType
 
 from lakehouse_maintenance.engines.embedded_iceberg.output import DataFileWriter, Format
 from lakehouse_maintenance.engines.embedded_iceberg.schema import table_schema
-from lakehouse_maintenance.iceberg.fields import ADDED, AvroType
+from lakehouse_maintenance.iceberg.fields import ADDED, DELETED, AvroType
 from lakehouse_maintenance.iceberg.metadata import MAIN, Metadata, parse_metadata
 from lakehouse_maintenance.iceberg.summary import replace_summary
 from lakehouse_maintenance.iceberg.writing import write_manifest, write_manifest_list
@@ -97,6 +97,7 @@ class TableHistory:
     _heads: dict[str, int] = field(default_factory=dict)
     _rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
     _summaries: dict[str, dict[str, str]] = field(default_factory=dict)
+    _entries: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     @classmethod
     def create(
@@ -141,6 +142,14 @@ class TableHistory:
         parts = [records[start::manifests] for start in range(manifests)]
         self._commit(at, table, Operation.APPEND, parts, branch, tags, branches, evolve)
         return [record["file_path"] for record in records]
+
+    def overwrite(self, at: datetime, files: Sequence[NewFile]) -> None:
+        """Commits at that time that the table holds these files and no others, as an INSERT OVERWRITE does."""
+        schema = table_schema(self.table.schema())
+        records = [self._write_data(self.table, schema, at, file) for file in files]
+        removed = self._entries.pop(MAIN, [])
+        operation = Operation.OVERWRITE if removed else Operation.APPEND
+        self._commit(at, self.table, operation, [records], MAIN, (), (), (), removed)
 
     def delete_rows(self, at: datetime, deletes: Sequence[NewDeletes]) -> None:
         """Commits position deletes at that time, as a merge-on-read DELETE does."""
@@ -204,19 +213,24 @@ class TableHistory:
         tags: Sequence[str],
         branches: Sequence[str],
         evolve: Sequence[TableUpdate],
+        removed: Sequence[dict[str, Any]] = (),
     ) -> None:
+        """`parts`: records of new files, one manifest each. `removed`: entries of all files there were, or none."""
         metadata = _ours(table)
         version = metadata.format_version
         snapshot_id = int(self._ids.integers(1 << 40, 1 << 62))
         number = metadata.last_sequence_number + 1 if version > 1 else None
         origin = branch if branch in self._heads else MAIN
-        rows = [self._manifest(at, table, metadata, part, snapshot_id, number) for part in parts if part]
-        rows += self._rows.get(origin, [])
+        written = [[_added(record, snapshot_id, None) for record in part] for part in parts]
+        gone = [{**entry, "status": DELETED, "snapshot_id": snapshot_id} for entry in removed]
+        rows = [self._manifest(at, table, metadata, part, snapshot_id, number) for part in (*written, gone) if part]
+        rows += [] if removed else self._rows.get(origin, [])
         manifest_list = f"{table.location()}/metadata/snap-{snapshot_id}-1-{uuid.uuid4()}.avro"
         parent = self._heads.get(origin)
         write_manifest_list(self._put(at), manifest_list, metadata, rows, snapshot_id, parent, number)
         added = [record for part in parts for record in part]
-        summary = replace_summary(self._summaries.get(origin, _NOTHING_YET), added, ())
+        no_more = [entry["data_file"] for entry in removed]
+        summary = replace_summary(self._summaries.get(origin, _NOTHING_YET), added, no_more)
         snapshot = Snapshot(
             snapshot_id=snapshot_id,
             parent_snapshot_id=parent,
@@ -234,20 +248,20 @@ class TableHistory:
         self.table = self.catalog.load_table(self.identifier)
         for name in heads:
             self._heads[name], self._rows[name], self._summaries[name] = snapshot_id, rows, summary
+        # Of the branch alone: only a table without other branches is overwritten here.
+        self._entries.setdefault(branch, []).extend(_added(record, snapshot_id, number) for record in added)
 
     def _manifest(
         self,
         at: datetime,
         table: Table,
         metadata: Metadata,
-        records: Sequence[dict[str, Any]],
+        entries: Sequence[dict[str, Any]],
         snapshot_id: int,
         number: int | None,
     ) -> dict[str, Any]:
         path = f"{table.location()}/metadata/{uuid.uuid4()}-m0.avro"
-        entry = {"status": ADDED, "snapshot_id": snapshot_id, "sequence_number": None, "file_sequence_number": None}
-        entries = [{**entry, "data_file": record} for record in records]
-        spec_id, content = table.metadata.default_spec_id, records[0]["content"]
+        spec_id, content = table.metadata.default_spec_id, entries[0]["data_file"]["content"]
         row = write_manifest(
             self._put(at), path, metadata, spec_id, content, _partition_type(table), entries, snapshot_id
         )
@@ -260,6 +274,12 @@ class TableHistory:
             _age(path, at)
 
         return put
+
+
+def _added(record: dict[str, Any], snapshot_id: int, number: int | None) -> dict[str, Any]:
+    """`number`: None where the entry inherits it from its manifest's row, as new ones do."""
+    numbers = {"sequence_number": number, "file_sequence_number": number}
+    return {"status": ADDED, "snapshot_id": snapshot_id, **numbers, "data_file": record}
 
 
 def _ours(table: Table) -> Metadata:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from lakehouse_maintenance.model.intervals import format_size
+
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
@@ -16,7 +18,7 @@ _COLUMNS = (
     ("data files", "data_files"),
     ("small", "small_files"),
     ("delete files", "delete_files"),
-    ("manifests", "manifests"),
+    ("snapshots", "snapshots"),
     ("score", "score"),
 )
 
@@ -32,6 +34,10 @@ def draw(data: Json, console: Console) -> None:
     console.print(_before_and_after(data, console, maintained))
     if not maintained:
         console.print(_heading("Nothing to do: no table is due that could be maintained."))
+        console.print()
+    if any(table["deleted_files"] for table in data["maintained"]):
+        console.print(_heading("Storage freed, by snapshots that expired"))
+        console.print(_freed(data), width=width)
         console.print()
     if data["left_alone"]:
         console.print(_heading("Left alone, and why"))
@@ -86,6 +92,26 @@ def _score_style(score: int) -> str:
     return "green" if score >= 80 else "yellow" if score >= 60 else "red"
 
 
+def _freed(data: Json) -> Table:
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table.grid(padding=(0, 2, 0, 0))
+    grid.add_column(no_wrap=True)
+    for _ in range(3):
+        grid.add_column(justify="right")
+    expired = [table for table in data["maintained"] if table["expired_snapshots"]]
+    for table in sorted(expired, key=lambda table: (-table["deleted_bytes"], table["table"])):
+        grid.add_row(
+            Text(f"  {_short(table['table'])}"),
+            Text(f"{table['expired_snapshots']:,} snapshots"),
+            Text(f"{table['deleted_files']:,} files"),
+            # Metadata does not tell the size of manifest lists.
+            Text(format_size(table["deleted_bytes"]) if table["deleted_bytes"] else ""),
+        )
+    return grid
+
+
 def _left_alone(data: Json) -> Table:
     from rich.table import Table
     from rich.text import Text
@@ -129,7 +155,7 @@ def _next(data: Json, *, changed: bool) -> Table:
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     if changed:
-        kept = "Nothing was deleted: earlier snapshots still read the old files. Storage shrinks when they expire."
+        kept = "Files that were compacted go when the snapshots that still read them expire, after five days."
         grid.add_row(Text("  storage"), Text(kept))
         grid.add_row(Text("  make demo"), Text("once more: it finds nothing left to do."))
     grid.add_row(Text("  make ui"), Text("opens Dagster on this lakehouse, with the runs just made."))

@@ -22,12 +22,15 @@ class LeftAlone:
 
 @dataclass(frozen=True, slots=True)
 class Maintained:
-    """How a table's run in Dagster ended."""
+    """How a table's run in Dagster ended, and what its snapshots' expiry freed."""
 
     table: str
     status: Status
     run_id: str
     reason: str
+    expired_snapshots: int = 0
+    deleted_files: int = 0
+    deleted_bytes: int = 0
 
 
 @dataclass(frozen=True, slots=True)

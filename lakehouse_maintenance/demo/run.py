@@ -80,9 +80,9 @@ def run_demo(
         before=tuple(before),
         after=tuple(after),
         left_alone=_left_alone(plan, runs),
-        tables=tuple(Maintained(str(run.table), run.status, run.run_id, _reason(run)) for run in runs.values()),
+        tables=tuple(map(_maintained, runs.values())),
         rows_equal=rows_before == rows_after,
-        checks=_checks(built, before, after, rows_before, rows_after, runs),
+        checks=(*_checks(built, before, after, rows_before, rows_after, runs), _files_there(lakehouse, names)),
     )
 
 
@@ -91,7 +91,7 @@ def _build(into: Path, engine: str, scale: float, say: Callable[[str], None]) ->
     from lakehouse_maintenance.lakehouse import Lakehouse
 
     folder.begin(into, configuration(engine))
-    say(f"Building a lakehouse of ten tables in {into}")
+    say(f"Building a lakehouse of eleven tables in {into}")
     started, now = time.monotonic(), datetime.now(UTC)
     build_tables(into, now=now, scale=scale, on_table=lambda table, shows: say(f"  {_short(table):24}{shows}"))
     tables = Lakehouse.open(into / "lakehouse.yaml").health()
@@ -143,6 +143,41 @@ def _left_alone(plan: Plan, runs: Mapping[TableName, PartitionRun]) -> tuple[Lef
                 told.add(skip.reason)
                 found.append(LeftAlone(table.table, skip.action, skip.reason))
     return tuple(found)
+
+
+def _maintained(run: PartitionRun) -> Maintained:
+    return Maintained(
+        str(run.table),
+        run.status,
+        run.run_id,
+        _reason(run),
+        run.expired_snapshots,
+        run.deleted_files,
+        run.deleted_bytes,
+    )
+
+
+def _files_there(lakehouse: Lakehouse, names: Sequence[TableName]) -> Check:
+    """Looks for every file that any snapshot of any table reaches."""
+    from lakehouse_maintenance.execution.observe import observe
+    from lakehouse_maintenance.iceberg.references import references
+    from lakehouse_maintenance.model.locations import Location
+    from lakehouse_maintenance.model.references import ReferenceKind
+
+    needed, missing = 0, list[str]()
+    for name in names:
+        observed = observe(lakehouse.catalogs[name.catalog], name)
+        found = references(observed.metadata, observed.reader)
+        # No engine without a catalog writes here, and so nobody writes a version hint.
+        paths = {reference.path for reference in found if reference.kind is not ReferenceKind.VERSION_HINT}
+        needed += len(paths)
+        there = observed.storage.stat_many(Location.parse(path) for path in sorted(paths))
+        missing += [location.text for location, info in there if info is None]
+    return Check(
+        "needed_files_present",
+        not missing,
+        f"all {needed:,} files that a snapshot needs are there" if not missing else f"missing: {', '.join(missing)}",
+    )
 
 
 def _reason(run: PartitionRun) -> str:

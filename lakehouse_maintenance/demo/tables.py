@@ -1,4 +1,4 @@
-"""The ten tables of the demo lakehouse, each with one thing to show.
+"""The eleven tables of the demo lakehouse, each with one thing to show.
 
 Rows come from seeded random numbers: the same scale gives the same rows. Sizes are small so that all of it fits a
 laptop; tables that need well-sized files say so by their own `write.target-file-size-bytes`.
@@ -255,6 +255,17 @@ def inventory(shop: Workshop) -> None:
     table.append(last, [file for one in WAREHOUSES for file in batch("quantity", pa.int64(), one)])
 
 
+def revenue(shop: Workshop) -> None:
+    """Rebuilt whole three times a day: every snapshot holds files of its own."""
+    commits, files = 40, 3
+    columns = {"product": LongType(), "revenue": DoubleType(), "margin": DoubleType()}
+    table, rng = shop.create("sales.revenue", columns, properties={_TARGET: "128KB"})
+    for at in shop.times(commits, timedelta(days=14)):
+        table.overwrite(
+            at, [NewFile(_measurements(rng, "product", ("revenue", "margin"), 6_500)) for _ in range(files)]
+        )
+
+
 def metrics(shop: Workshop) -> None:
     """Well-sized files under manifests in masses."""
     commits, manifests = 30, 4
@@ -283,6 +294,7 @@ TABLES: dict[str, Callable[[Workshop], None]] = {
     "sales.orders_audit": orders_audit,
     "sales.customers": customers,
     "sales.inventory": inventory,
+    "sales.revenue": revenue,
     "ops.metrics": metrics,
     "ops.device_state": device_state,
     "ops.archive": archive,

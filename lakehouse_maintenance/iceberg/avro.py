@@ -11,7 +11,8 @@ from __future__ import annotations
 import io
 import json
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -50,6 +51,7 @@ class Container:
 class _Schema:
     read: Read
     partition: AvroType
+    first_field_id: int | None
 
 
 def read_container(data: bytes, skip: frozenset[str] = frozenset()) -> Container:
@@ -57,29 +59,88 @@ def read_container(data: bytes, skip: frozenset[str] = frozenset()) -> Container
 
     Raises ValueError where the bytes are no Avro container, are cut short, or have no schema of ours.
     """
+    records: list[dict[str, Any]] = []
+    metadata, schema, blocks = _open(data, skip)
+    with _damage():
+        for count, block in blocks:
+            records += _block(block, count, schema.read)
+    return Container(records, metadata, schema.partition)
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """A container's blocks as one. `read`: a record at a position. `ends`: records and bytes up to each block's end."""
+
+    schema: bytes
+    data: bytes
+    read: Read
+    first_field_id: int | None
+    ends: tuple[tuple[int, int], ...]
+
+    @property
+    def count(self) -> int:
+        """Records."""
+        return self.ends[-1][0] if self.ends else 0
+
+    def records(self) -> list[dict[str, Any]]:
+        """All of them, decoded. Raises ValueError."""
+        with _damage():
+            return _block(self.data, self.count, self.read)
+
+    def check(self, offsets: Sequence[int]) -> None:
+        """`offsets`: where each record was found to begin, and the end. Raises ValueError where blocks differ."""
+        fits = len(offsets) == self.count + 1 and all(offsets[count] == end for count, end in self.ends)
+        if not fits or offsets[-1] != len(self.data):
+            raise ValueError("damaged: records do not end where their blocks do")
+
+
+def read_body(data: bytes) -> Body:
+    """As `read_container`, but for decoding."""
+    metadata, schema, blocks = _open(data, frozenset())
+    parts: list[bytes] = []
+    ends: list[tuple[int, int]] = []
+    records = size = 0
+    with _damage():
+        for count, block in blocks:
+            parts.append(block)
+            records, size = records + count, size + len(block)
+            ends.append((records, size))
+    return Body(metadata["avro.schema"], b"".join(parts), schema.read, schema.first_field_id, tuple(ends))
+
+
+def _open(data: bytes, skip: frozenset[str]) -> tuple[dict[str, bytes], _Schema, Iterator[tuple[int, bytes]]]:
+    """Header, schema, and each block's number of records and bytes."""
     if data[: len(_MAGIC)] != _MAGIC:
         raise ValueError("not an Avro file")
-    try:
+    with _damage():
         metadata, at = _read_meta(data, len(_MAGIC))
         schema = _schema(metadata["avro.schema"], skip)
         decompress = _decompressor(metadata.get("avro.codec", b"null").decode())
-        sync = data[at : at + _SYNC_SIZE]
+    sync = data[at : at + _SYNC_SIZE]
+    if len(sync) < _SYNC_SIZE:
+        raise ValueError("cut short")
+    return metadata, schema, _blocks(data, at + _SYNC_SIZE, sync, decompress)
+
+
+def _blocks(data: bytes, at: int, sync: bytes, decompress: Callable[[bytes], bytes]) -> Iterator[tuple[int, bytes]]:
+    while at < len(data):
+        count, at = read_long(data, at)
+        compressed, at = read_bytes(data, at)
+        if data[at : at + _SYNC_SIZE] != sync:
+            raise ValueError("cut short, or damaged between blocks")
         at += _SYNC_SIZE
-        if len(sync) < _SYNC_SIZE:
-            raise ValueError("cut short")
-        records: list[dict[str, Any]] = []
-        while at < len(data):
-            count, at = read_long(data, at)
-            compressed, at = read_bytes(data, at)
-            if data[at : at + _SYNC_SIZE] != sync:
-                raise ValueError("cut short, or damaged between blocks")
-            at += _SYNC_SIZE
-            records += _block(decompress(compressed), count, schema.read)
+        yield count, decompress(compressed)
+
+
+@contextmanager
+def _damage() -> Iterator[None]:
+    """IndexError, struct.error, zlib.error, RecursionError … on damaged input become ValueError."""
+    try:
+        yield
     except ValueError:
         raise
-    except Exception as error:  # IndexError, struct.error, zlib.error, RecursionError … on damaged input
+    except Exception as error:
         raise ValueError(f"{type(error).__name__}: {error}" if str(error) else type(error).__name__) from error
-    return Container(records, metadata, schema.partition)
 
 
 def _block(data: bytes, count: int, read: Read) -> list[dict[str, Any]]:
@@ -147,7 +208,9 @@ def _schema(text: bytes, skip: frozenset[str]) -> _Schema:
     if partition is not None:
         partition = _spelled_out(partition, _definitions(schema))
     decoder = Decoder(NAMES, frozenset({PARTITION_ID}), skip if data_file is not None else frozenset())
-    return _Schema(decoder.reader(schema), partition)
+    fields: AvroType = schema.get("fields") or [{}]
+    first = fields[0].get("field-id") if fields[0].get("type") == "string" else None
+    return _Schema(decoder.reader(schema), partition, first)
 
 
 def _field_type(record: AvroType, field_id: int) -> AvroType:

@@ -71,7 +71,7 @@ def only_reached_by(metadata: Metadata, reader: ManifestReader, expired: frozens
 
 
 def _manifests(reader: ManifestReader, snapshots: Iterable[Snapshot]) -> dict[str, ManifestFile]:
-    return {manifest.path: manifest for snapshot in snapshots for manifest in reader.manifests(snapshot)}
+    return {manifest.path: manifest for _, manifests in reader.manifests_of(snapshots) for manifest in manifests}
 
 
 def _statistics(metadata: Metadata, expired: frozenset[int]) -> Iterator[Reference]:

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import math
+import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Protocol
+from weakref import WeakKeyDictionary
 
 from lakehouse_maintenance.iceberg.avro import Container, read_container
 from lakehouse_maintenance.iceberg.fields import (
@@ -23,6 +26,7 @@ from lakehouse_maintenance.iceberg.fields import (
     STATISTICS_BUT_BOUNDS,
     AvroType,
 )
+from lakehouse_maintenance.iceberg.lists import ListDecoder, RememberedLists
 from lakehouse_maintenance.iceberg.metadata import Snapshot
 from lakehouse_maintenance.model.errors import NotFoundError, TableUnreadableError
 from lakehouse_maintenance.model.files import Content, LiveFile
@@ -31,6 +35,8 @@ from lakehouse_maintenance.storage import Storage
 
 _BATCH = 512
 _BATCH_BYTES = 32 << 20
+_LISTS = 64
+"""Manifest lists asked for at once."""
 
 
 class BlobCache(Protocol):
@@ -119,6 +125,17 @@ class Entries:
     partition: AvroType
 
 
+_LISTS_OF: WeakKeyDictionary[BlobCache, RememberedLists[ManifestFile]] = WeakKeyDictionary()
+_LISTS_LOCK = threading.Lock()
+
+
+def _remembered(cache: BlobCache) -> RememberedLists[ManifestFile]:
+    """The lists that readers with this cache have read in this process: a plan, its run and each recheck ask for the
+    same ones."""
+    with _LISTS_LOCK:
+        return _LISTS_OF.setdefault(cache, RememberedLists())
+
+
 class ManifestReader:
     """Reads one table's manifest lists and manifests. Damaged ones raise TableUnreadableError naming the file."""
 
@@ -126,22 +143,42 @@ class ManifestReader:
         self._storage = storage
         self._table = table
         self._cache: BlobCache = MemoryCache() if cache is None else cache
+        self._lists = _remembered(self._cache)
+        self._decoder = ListDecoder(ManifestFile.from_raw)
         self.manifests_read = 0
         """Manifests fetched from storage, not from memory: what a second look costs."""
 
-    def manifests(self, snapshot: Snapshot) -> list[ManifestFile]:
+    def manifests(self, snapshot: Snapshot) -> Sequence[ManifestFile]:
         """The snapshot's manifests, in the list's order."""
+        return next(self.manifests_of((snapshot,)))[1]
+
+    def manifests_of(self, snapshots: Iterable[Snapshot]) -> Iterator[tuple[Snapshot, Sequence[ManifestFile]]]:
+        """Each snapshot's manifests; lists are read ahead, and a manifest that many lists name is one object."""
+        pending = iter(snapshots)
+        while batch := list(islice(pending, _LISTS)):
+            paths = [self._list_of(snapshot) for snapshot in batch]
+            known = self._lists.get_many(self._table, paths)
+            fetched = self._storage.read_many(Location.parse(path) for path in paths if path not in known)
+            for snapshot, path in zip(batch, paths, strict=True):
+                rows = known.get(path)
+                yield snapshot, self._decode_list(path, self._next(fetched, path)) if rows is None else rows
+
+    def _list_of(self, snapshot: Snapshot) -> str:
         if snapshot.manifest_list is None:
             raise TableUnreadableError(
                 f"{self._table}: snapshot {snapshot.snapshot_id} names its manifests without a manifest list",
                 field=self._table,
                 hint="a table from before Iceberg 0.9; any write by a current engine replaces this form",
             )
-        container = self._read(snapshot.manifest_list, self._fetch(snapshot.manifest_list), frozenset())
+        return snapshot.manifest_list
+
+    def _decode_list(self, path: str, data: bytes) -> Sequence[ManifestFile]:
         try:
-            return [ManifestFile.from_raw(record) for record in container.records]
-        except (KeyError, TypeError) as error:
-            raise self._damaged(snapshot.manifest_list, error) from error
+            rows, fresh = self._decoder.decode(data)
+        except (KeyError, TypeError, ValueError) as error:
+            raise self._damaged(path, error) from error
+        self._lists.put(self._table, path, rows, fresh)
+        return rows
 
     def entries(self, manifest: ManifestFile, skip: frozenset[str] = frozenset()) -> Entries:
         """All entries of a manifest, deleted ones too, with every field but the skipped ones."""
@@ -182,7 +219,7 @@ class ManifestReader:
             blob = known.get(_key(manifest))
             files = None if blob is None else _unpack(blob)
             if files is None:
-                data = self._next(fetched, manifest) if blob is None else self._fetch(manifest.path)
+                data = self._next(fetched, manifest.path) if blob is None else self._fetch(manifest.path)
                 files = self._decode(manifest, data)
                 fresh[_key(manifest)] = _pack(files)
                 self.manifests_read += 1
@@ -201,11 +238,11 @@ class ManifestReader:
         except (KeyError, TypeError, ValueError) as error:
             raise self._damaged(manifest.path, error) from error
 
-    def _next(self, fetched: Iterator[tuple[Location, bytes]], manifest: ManifestFile) -> bytes:
+    def _next(self, fetched: Iterator[tuple[Location, bytes]], path: str) -> bytes:
         try:
             return next(fetched)[1]
         except NotFoundError as error:
-            raise self._gone(manifest.path) from error
+            raise self._gone(path) from error
 
     def _fetch(self, path: str) -> bytes:
         try:

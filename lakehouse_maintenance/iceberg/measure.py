@@ -102,8 +102,8 @@ def _reclaimable(metadata: Metadata, reader: ManifestReader, expired: frozenset[
         return 0
     kept: dict[str, ManifestFile] = {}
     only_expired: dict[str, ManifestFile] = {}
-    for snapshot in metadata.snapshots.values():
-        for manifest in reader.manifests(snapshot):
+    for snapshot, manifests in reader.manifests_of(metadata.snapshots.values()):
+        for manifest in manifests:
             (only_expired if snapshot.snapshot_id in expired else kept)[manifest.path] = manifest
     for path in kept:
         only_expired.pop(path, None)

@@ -125,6 +125,9 @@ def outcome_facts(outcome: TableOutcome, plan: Plan, mask: Callable[[str], str])
         meta("expired_snapshots"): _whole(sum(a.actual.expired_snapshots for a in actions)),
         meta("deleted_files"): _whole(sum(a.actual.deleted_files for a in actions)),
         meta("deleted_bytes"): _real(sum(a.actual.deleted_bytes for a in actions)),
+        meta("kept_files"): _whole(sum(a.actual.kept_files for a in actions)),
+        meta("failed_files"): _whole(sum(a.actual.failed_files for a in actions)),
+        meta("unknown_files"): _whole(sum(a.actual.unknown_files for a in actions)),
     }
     committed = [action for action in actions if action.snapshot_id is not None]
     if committed:

@@ -48,12 +48,19 @@ def register_tables() -> None:
     add_table_partitions()
 
 
+_MAINTAINED = dg.AssetSelection.assets(STATE_KEY, PLAN_KEY, MAINTAINED_KEY)
+
 maintain_tables = dg.define_asset_job(
     name="maintain_tables",
-    selection=dg.AssetSelection.assets(STATE_KEY, PLAN_KEY, MAINTAINED_KEY),
+    selection=_MAINTAINED,
     executor_def=dg.in_process_executor,
     # Only failures that may pass by themselves allow a retry (failing.py).
     op_retry_policy=RETRIES,
     description="Measures one table, plans what its policies make due, and applies that plan. A step whose store or "
     "catalog does not answer, or whose table somebody else works on, is tried again.",
 )
+
+maintain_tables_once = dg.define_asset_job(
+    name="maintain_tables", selection=_MAINTAINED, executor_def=dg.in_process_executor
+)
+"""Without another try: for who goes through many tables one after another, and would wait for each that is held."""

@@ -13,7 +13,10 @@ from lakehouse_maintenance.cli.progress import Drawn, Lines, showing
 from lakehouse_maintenance.cli.session import Session
 from lakehouse_maintenance.cli.text import count, printable, seconds
 from lakehouse_maintenance.config import Masker
+from lakehouse_maintenance.model.actions import Action, Control, Engine, Status
 from lakehouse_maintenance.model.errors import LakehouseError
+from lakehouse_maintenance.model.outcomes import ActionOutcome, Actual, ApplyResult, TableOutcome
+from lakehouse_maintenance.model.plans import Expected, Inputs, Plan, PlannedAction, TablePlan
 
 
 def test_sentences_are_masked_and_names_are_not() -> None:
@@ -92,3 +95,54 @@ def test_texts_for_people() -> None:
         "1 hour 1 minute 40 seconds",
     ]
     assert printable("a\tb\u202eé") == "a\\tb\\u202eé"
+
+
+def _expiry() -> PlannedAction:
+    return PlannedAction(
+        Action.EXPIRE_SNAPSHOTS,
+        Engine.EMBEDDED,
+        Control.EXACT,
+        "expired_snapshots 15 ≥ 10",
+        Inputs(120, 3_000_000),
+        Expected(0, 0, 0.1, fewer_files=120),
+        {},
+        snapshots=tuple(range(15)),
+        refs=("old", "older"),
+        notes=("the table stays readable as of 2026-11-25T00:00:00+00:00 and later", "9 rollbacks remain"),
+    )
+
+
+def test_a_planned_expiry_tells_what_goes_and_what_remains() -> None:
+    out = io.StringIO()
+    plan = Plan("2026-11-30T00:00:00Z", (TablePlan("main.db.t", "u", 1, (_expiry(),)),))
+    rendering.plan(plan.as_json(), rendering.console_on(out))
+    said = out.getvalue()
+    assert "expires   15 snapshots, and branches and tags that outlived their age: old, older\n" in said
+    assert "deletes   120 files, 2.9 MB\n" in said
+    assert "after     the table stays readable as of 2026-11-25T00:00:00+00:00 and later; 9 rollbacks remain\n" in said
+    assert "1 action on 1 table: 120 files, 2.9 MB to delete\n" in said
+
+
+def test_an_expirys_outcome_tells_what_stayed_and_why() -> None:
+    out = io.StringIO()
+    actual = Actual(
+        expired_snapshots=15, deleted_files=115, deleted_bytes=2_000_000, kept_files=2, failed_files=1, unknown_files=2
+    )
+    ended = ActionOutcome(
+        "expire_snapshots",
+        Status.FAILED,
+        {},
+        actual,
+        verified=True,
+        error="1 files could not be deleted",
+        notes=("2 files kept: something that is kept reaches it",),
+    )
+    result = ApplyResult("sha256:0", "run", (TableOutcome("main.db.t", Status.FAILED, "", (ended,)),))
+    rendering.outcome(result.as_json(), rendering.console_on(out))
+    said = out.getvalue()
+    assert (
+        "15 snapshots expired, 115 files, 1.9 MB deleted, 2 files kept, 1 file not deleted, 2 files unknown, in" in said
+    )
+    assert (
+        "    verified\n    1 files could not be deleted\n    2 files kept: something that is kept reaches it\n" in said
+    )

@@ -21,8 +21,12 @@ from lakehouse_maintenance.demo.report import draw
 from lakehouse_maintenance.demo.result import DemoResult
 from lakehouse_maintenance.demo.rows import fingerprint, refs_of
 from lakehouse_maintenance.demo.tables import TABLES, Workshop
+from lakehouse_maintenance.execution.observe import observe
 from lakehouse_maintenance.execution.progress import Silent
+from lakehouse_maintenance.iceberg.references import references
+from lakehouse_maintenance.lakehouse import Lakehouse
 from lakehouse_maintenance.model.errors import InputError
+from lakehouse_maintenance.model.references import ReferenceKind
 
 SCALE = 0.1
 
@@ -70,10 +74,10 @@ def _reasons(result: DemoResult, table: str) -> str:
     return "\n".join(left.reason for left in result.left_alone if left.table == f"demo.{table}")
 
 
-def test_ten_tables_in_three_databases_get_well(demo: Demo) -> None:
+def test_eleven_tables_in_three_databases_get_well(demo: Demo) -> None:
     assert demo.first.ok
     assert demo.first.rows_equal
-    assert len(demo.first.after) == 10
+    assert len(demo.first.after) == 11
     assert {table.table.split(".")[1] for table in demo.first.after} == {"analytics", "sales", "ops"}
     maintained = {table.table for table in demo.first.maintained}
     assert maintained == {
@@ -82,6 +86,8 @@ def test_ten_tables_in_three_databases_get_well(demo: Demo) -> None:
         "demo.sales.orders_audit",
         "demo.sales.customers",
         "demo.sales.inventory",
+        "demo.sales.revenue",
+        "demo.ops.metrics",
     }
 
 
@@ -99,6 +105,29 @@ def test_position_deletes_are_applied_and_gone(demo: Demo) -> None:
     assert before["position_delete_files"] == 24
     assert after["delete_files"] == 0
     assert after["records"] == before["records"] - before["deleted_rows"]
+
+
+def test_expired_snapshots_free_the_files_that_they_alone_reached(demo: Demo) -> None:
+    (revenue,) = (table for table in demo.first.maintained if table.table == "demo.sales.revenue")
+    before, after = (_by_table(demo.first, which)["demo.sales.revenue"] for which in ("before", "after"))
+    assert revenue.expired_snapshots == before["snapshots"] - after["snapshots"] == 26
+    # Of each snapshot three data files, two manifests (of added and of removed files) and the manifest list; the first
+    # has removed nothing.
+    assert revenue.deleted_files == 26 * 6 - 1
+    assert revenue.deleted_bytes > 5_000_000
+    assert after["reclaimable_bytes"] == 0
+    assert before["records"] == after["records"]
+
+
+def test_what_is_left_on_disk_is_what_the_tables_need(demo: Demo) -> None:
+    lakehouse = Lakehouse.open(demo.folder / "lakehouse.yaml")
+    needed: set[str] = set()
+    for name in lakehouse.tables():
+        observed = observe(lakehouse.catalogs[name.catalog], name)
+        found = references(observed.metadata, observed.reader)
+        needed |= {one.path.removeprefix("file://") for one in found if one.kind is not ReferenceKind.VERSION_HINT}
+    on_disk = {str(path) for path in (demo.folder / "warehouse").rglob("*") if path.is_file()}
+    assert on_disk == needed
 
 
 def test_the_healthy_table_stands_where_it_stood(demo: Demo) -> None:
@@ -157,7 +186,7 @@ def test_dagster_keeps_the_runs_and_sends_no_telemetry(demo: Demo) -> None:
 
     assert "enabled: false" in (demo.folder / ".dagster" / "dagster.yaml").read_text()
     with dg.DagsterInstance.from_config(str(demo.folder / ".dagster")) as instance:
-        assert instance.get_runs_count() == 20
+        assert instance.get_runs_count() == 22
         assert not instance.telemetry_enabled
 
 
@@ -168,6 +197,8 @@ def test_the_result_is_json_and_can_be_drawn(demo: Demo) -> None:
     draw(data, Console(file=out, width=120, markup=False, highlight=False))
     text = out.getvalue()
     assert "250 → 8" in text
+    assert "Storage freed" in text
+    assert "26 snapshots" in text
     assert "nightly-backfill" in text
     again = io.StringIO()
     draw(json.loads(json.dumps(demo.second.as_json())), Console(file=again, width=120, markup=False, highlight=False))

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from lakehouse_maintenance_tests.engine.tables import lakehouse as open_lakehouse
+from lakehouse_maintenance_tests.engine.tables import many_small_files
+from lakehouse_maintenance_tests.services.catalogs import make_sql_catalog
 from lakehouse_maintenance_tests.small_lakehouse import Ended, SmallLakehouse, call, make_lakehouse
 
 
@@ -88,3 +91,23 @@ def test_people_see_what_to_do(lakehouse: SmallLakehouse, capsys: pytest.Capture
     said = call(capsys, "--config", lakehouse.config, "doctor").out
     assert "FAIL catalog main: databases" in said
     assert "1 check failed" in said
+
+
+def test_a_policy_for_a_name_that_is_mistyped(tmp_path: Path) -> None:
+    catalog, properties = make_sql_catalog(tmp_path)
+    catalog.create_namespace("db")
+    many_small_files(catalog, "db.t", commits=1)
+    policies = {"tables": {"main.db.tt": {"engine": "embedded"}}, "databases": {"main.db": {"engine": "auto"}}}
+    told = {check.name: check for check in open_lakehouse(tmp_path, properties, policies=policies).doctor()}
+    wrong = told["catalog main: policies"]
+    assert not wrong.ok
+    assert "policies.tables.main.db.tt names no table" in wrong.detail
+    assert "main.db.t" in str(wrong.hint)
+
+
+def test_a_sql_catalog_under_another_name(tmp_path: Path) -> None:
+    catalog, properties = make_sql_catalog(tmp_path, name="theirs")
+    many_small_files(catalog, "db.t", commits=1)
+    told = {check.name: check for check in open_lakehouse(tmp_path, properties).doctor()}
+    assert not told["catalog main: list"].ok
+    assert "theirs" in told["catalog main: list"].detail
