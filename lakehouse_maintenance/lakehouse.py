@@ -187,7 +187,8 @@ class Lakehouse:
 
     def _neighbours(self, name: TableName, metadata: Metadata) -> str | None:
         others = places(self.config.delta)
-        return refuse_neighbours(self.catalogs, others, name, folders_of(metadata), self.state.cache)
+        own = folders_of(metadata)
+        return refuse_neighbours(self.catalogs, others, name, own, self.state.cache, metadata.uuid)
 
     def _run_one(self, run: Run, target: Target, plan: TablePlan) -> TableOutcome:
         return run_table(run, target, plan)

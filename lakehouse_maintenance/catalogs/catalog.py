@@ -126,6 +126,10 @@ class Catalog:
         del namespace
         return {}
 
+    def foreign_pointers(self) -> list[tuple[str, str]]:
+        """Tables of other catalogs that are kept in the same place and may not be configured: a name, a pointer."""
+        return []
+
     def load(self, name: TableName) -> Table:
         """The table with its metadata and FileIO, for commits and for credentials that the catalog vends."""
         try:

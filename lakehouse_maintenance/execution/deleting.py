@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from lakehouse_maintenance.execution.clock import now_ms
-from lakehouse_maintenance.execution.making import Target
+from lakehouse_maintenance.execution.making import Target, describe
 from lakehouse_maintenance.execution.observe import observe
-from lakehouse_maintenance.execution.territory import folders_of
+from lakehouse_maintenance.execution.territory import folders_of, log_of_another_format
 from lakehouse_maintenance.execution.work import Run
 from lakehouse_maintenance.iceberg.expiry import reached
 from lakehouse_maintenance.iceberg.manifests import BlobCache
 from lakehouse_maintenance.iceberg.metadata import Metadata
-from lakehouse_maintenance.model.errors import TableError
+from lakehouse_maintenance.model.errors import LakehouseError, LeaseLostError, TableError
 from lakehouse_maintenance.model.forms import FormIndex
 from lakehouse_maintenance.model.references import Reference
 from lakehouse_maintenance.planning.expiry import GC_PROPERTY
@@ -41,7 +42,7 @@ class Deletion:
         name = self.target.name
         if metadata.properties.get(GC_PROPERTY, "true").strip().lower() != "true":
             raise TableError(f"{name}: {GC_PROPERTY} forbids deleting its files", field=str(name))
-        why = self.run.neighbours(name, metadata)
+        why = self.run.neighbours(name, metadata) or log_of_another_format(self.target.catalog.storage(name), metadata)
         if why is not None:
             raise TableError(
                 f"{name}: nothing was deleted: {why}",
@@ -54,18 +55,19 @@ class Deletion:
         candidates = (Candidate(reference.path, reference.kind, reference.size) for reference in found)
         return self._remover(storage).intend(self._permit(metadata), candidates, now_ms())
 
-    def remove(self, head: RemovalList, *, resumed: bool = False) -> Removal:
-        """Deletes what the list names and nothing needs."""
+    def remove(self, head: RemovalList, *, resumed: bool = False, into: Removal | None = None) -> Removal:
+        """Deletes what the list names and nothing needs. `into`: counts that are there also where it raises."""
         observed = observe(self.target.catalog, self.target.name, self.run.cache)
         self.refuse(observed.metadata)
         paths = FormIndex(candidate.path for part in read_list(self.run.state, head) for candidate in part)
-        recheck = StillReached(self.target, self.run.cache, self.refuse, paths)
+        recheck = StillReached(self.target, self.run.cache, self.refuse, paths, observed.metadata.uuid)
         remover = self._remover(observed.storage)
-        return remover.remove(self._permit(observed.metadata), head, recheck, resumed=resumed)
+        return remover.remove(self._permit(observed.metadata), head, recheck, resumed=resumed, into=into)
 
     def _permit(self, metadata: Metadata) -> Permit:
         name = str(self.target.name)
-        return Permit(name, self.run.run_id, self.action, self.run.digest, self.lease, folders_of(metadata))
+        folders = folders_of(metadata)
+        return Permit(name, self.run.run_id, self.action, self.run.digest, self.lease, folders, metadata.uuid)
 
     def _remover(self, storage: Storage) -> Remover:
         name = str(self.target.name)
@@ -83,6 +85,7 @@ class StillReached:
     cache: BlobCache | None
     refuse: Callable[[Metadata], None]
     paths: FormIndex
+    uuid: str
     _pointer: str | None = None
     _still: frozenset[str] = frozenset()
 
@@ -90,16 +93,30 @@ class StillReached:
         pointer, _ = self.target.catalog.locate(self.target.name)
         if pointer != self._pointer:
             observed = observe(self.target.catalog, self.target.name, self.cache)
+            if observed.metadata.uuid != self.uuid:
+                raise TableError(f"{self.target.name} became another table meanwhile", field=str(self.target.name))
             self.refuse(observed.metadata)
             self._still = reached(observed.metadata, observed.reader, self.paths)
             self._pointer = observed.metadata.location
         return {c.path: "something that is kept reaches it" for c in batch if c.path in self._still}
 
 
-def finish_open_lists(run: Run, target: Target, lease: Lease) -> list[Removal]:
-    """Finishes the lists that killed runs left on the table; each once, whatever was deleted of it already."""
-    finished: list[Removal] = []
+def finish_open_lists(run: Run, target: Target, lease: Lease) -> list[str]:
+    """Finishes the lists that killed runs left on the table; each once, whatever was deleted of it already.
+
+    Returns what is not finished, and why: such a list stays open, and must not keep the table from anything else.
+    """
+    problems: list[str] = []
     for head in open_lists(run.state, str(target.name)):
-        deletion = Deletion(run, target, head.action, lease)
-        finished.append(deletion.remove(head, resumed=True))
-    return finished
+        left = f"the files that run {head.run_id} left to delete are not all gone"
+        try:
+            removal = Deletion(run, target, head.action, lease).remove(head, resumed=True)
+        except LeaseLostError:
+            raise
+        except LakehouseError as error:
+            problems.append(f"{left}: {describe(error)}")
+            continue
+        for path, why in islice({**removal.failed, **removal.unknown}.items(), 1):
+            count = len(removal.failed) + len(removal.unknown)
+            problems.append(f"{left}: {count} could not be deleted, or it is not known; the first is {path}: {why}")
+    return problems

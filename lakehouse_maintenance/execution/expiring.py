@@ -45,6 +45,7 @@ def expire(run: Run, target: Target, plan: TablePlan, action: PlannedAction, lea
     def make_durable(metadata: Metadata, reader: ManifestReader, expiring: Expiring) -> None:
         found = only_reached_by(metadata, reader, frozenset(expiring.snapshot_ids))
         written[:] = [deletion.intend(metadata, observed.storage, found)]
+        work.snapshot_ids[:] = expiring.snapshot_ids
 
     commit = ExpireCommit(
         catalog=target.catalog,
@@ -68,7 +69,12 @@ def expire(run: Run, target: Target, plan: TablePlan, action: PlannedAction, lea
             Actual(seconds=work.seconds()),
             error="the table changed since it was planned: none of the planned snapshots is expired any more",
         )
-    removal = deletion.remove(written[0])
+    removal = Removal()
+    try:
+        deletion.remove(written[0], into=removal)
+    except LakehouseError as error:
+        # The snapshots are gone all the same, and some of the files.
+        return _outcome(run, target, action, expired, removal, work, describe(error))
     return _outcome(run, target, action, expired, removal, work)
 
 
@@ -77,7 +83,7 @@ def still_expired(metadata: Metadata, target: Target, action: PlannedAction) -> 
     facts = expiry_facts(metadata)
     policy = planned_policy(target.policy.expire_snapshots, action.options)
     asked = [int(text) for text in action.options.get("snapshot-ids", "").split(",") if text]
-    fresh = decide(facts, policy, asked, now_ms())
+    fresh = decide(facts, policy, asked, now_ms(), target.longest_reader)
     refs = tuple(ref for ref in fresh.refs if ref in action.refs)
     heads_that_stay = {ref.snapshot_id for ref in facts.refs if ref.name not in refs}
     planned = set(action.snapshots)
@@ -86,10 +92,10 @@ def still_expired(metadata: Metadata, target: Target, action: PlannedAction) -> 
 
 
 def planned_policy(base: ExpireSnapshots, options: Mapping[str, str]) -> ExpireSnapshots:
-    """The policy that a plan was made by, from the plan's own settings."""
+    """The policy that a plan was made by, from the plan's own settings. Tables say "forever" with the longest long."""
     return base.model_copy(
         update={
-            "older_than": timedelta(milliseconds=int(options["older-than-ms"])),
+            "older_than": timedelta(milliseconds=min(int(options["older-than-ms"]), 10**15)),
             "retain_last": int(options["retain-last"]),
             "allow_short_retention": options["allow-short-retention"] == "true",
         }
@@ -110,7 +116,13 @@ def _refuse(metadata: Metadata, plan: TablePlan, target: Target, action: Planned
 
 
 def _outcome(
-    run: Run, target: Target, action: PlannedAction, expired: Expiring, removal: Removal, work: Work
+    run: Run,
+    target: Target,
+    action: PlannedAction,
+    expired: Expiring,
+    removal: Removal,
+    work: Work,
+    ended: str | None = None,
 ) -> ActionOutcome:
     actual = Actual(
         files=removal.deleted,
@@ -126,13 +138,15 @@ def _outcome(
     )
     checks = _verify(run, target)
     problems = [f"{check.name}: {check.detail}" for check in checks if not check.passed]
+    if ended is not None:
+        problems.append(f"the snapshots are expired, but the deletion of their files ended early: {ended}")
     if removal.failed:
         path, why = next(iter(removal.failed.items()))
         problems.append(f"{len(removal.failed)} files could not be deleted, the first is {path}: {why}")
     if removal.unknown:
         problems.append(f"of {len(removal.unknown)} files it is not known whether they are deleted")
     notes = [f"{count} files kept: {why}" for why, count in sorted(removal.kept.items())]
-    if problems:
+    if ended is not None or not removal.is_complete:
         notes.append("the list stays open: the next run on the table goes on with it")
     return ActionOutcome(
         action=action.action,

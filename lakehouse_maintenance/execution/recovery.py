@@ -14,8 +14,9 @@ from lakehouse_maintenance.execution.making import Target
 from lakehouse_maintenance.execution.memory import Memory
 from lakehouse_maintenance.execution.observe import observe
 from lakehouse_maintenance.iceberg.manifests import BlobCache
-from lakehouse_maintenance.model.actions import Status
+from lakehouse_maintenance.model.actions import Action, Status
 from lakehouse_maintenance.model.events import Event
+from lakehouse_maintenance.removal.remover import REMOVE_FILES
 from lakehouse_maintenance.state import State
 
 
@@ -29,6 +30,7 @@ def recover(state: State, memory: Memory, target: Target, cache: BlobCache | Non
     attempted: dict[tuple[str, str], list[int]] = defaultdict(list)
     for intent in intents:
         ids = attempted[intent.run_id, intent.action]
+        ids += map(int, intent.details.get("expires", ()))
         if "snapshot_id" in intent.details:
             ids.append(int(intent.details["snapshot_id"]))
     for entry in unresolved:
@@ -44,7 +46,14 @@ def recover(state: State, memory: Memory, target: Target, cache: BlobCache | Non
 
 def _outcome(table: str, run_id: str, action: str, snapshot_ids: list[int], visible: Iterable[int]) -> Event:
     found = [snapshot_id for snapshot_id in snapshot_ids if snapshot_id in visible]
-    if found:
+    if action == REMOVE_FILES:
+        status, why = Status.FAILED, "the run ended before its files were deleted; the list it left is finished next"
+    elif action == Action.EXPIRE_SNAPSHOTS:
+        gone = len(snapshot_ids) - len(found)
+        status = Status.DONE if gone else Status.FAILED
+        why = f"{gone} of the {len(snapshot_ids)} snapshots that the run was to let go are not in the table"
+        found = []
+    elif found:
         status, why = Status.DONE, f"snapshot {found[0]} of this run is in the table"
     elif snapshot_ids:
         status, why = Status.FAILED, "none of the run's snapshots is in the table; what it wrote was left in place"

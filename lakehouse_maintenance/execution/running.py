@@ -47,16 +47,18 @@ def run_table(run: Run, target: Target, plan: TablePlan) -> TableOutcome:
             return TableOutcome(name, Status.SKIPPED, _why_not(plan))
         with run.state.leases.acquire(name, run_id=run.run_id, owner=run.owner, ttl=LEASE_TTL) as lease:
             recover(run.state, run.memory, target, run.cache)
-            finish_open_lists(run, target, lease)
+            left = "; ".join(finish_open_lists(run, target, lease))
             outcomes = _run_actions(run, target, plan, lease)
     except LeaseHeldError as error:
         return TableOutcome(name, Status.BLOCKED, describe(error))
     except LakehouseError as error:
         return TableOutcome(name, Status.FAILED, describe(error))
     if not outcomes:
-        return TableOutcome(name, Status.SKIPPED, _why_not(plan))
+        return TableOutcome(name, Status.FAILED, left) if left else TableOutcome(name, Status.SKIPPED, _why_not(plan))
     worst = next((o for o in outcomes if o.status is not Status.DONE), outcomes[0])
-    return TableOutcome(name, worst.status, worst.error or "", tuple(outcomes))
+    if left and worst.status in (Status.DONE, Status.SKIPPED):
+        return TableOutcome(name, Status.FAILED, left, tuple(outcomes))
+    return TableOutcome(name, worst.status, "; ".join(filter(None, (worst.error, left))), tuple(outcomes))
 
 
 def _why_not(plan: TablePlan) -> str:
@@ -83,7 +85,12 @@ def _run_action(run: Run, target: Target, plan: TablePlan, action: PlannedAction
         digest=run.digest,
         files=action.inputs.files,
         bytes=action.inputs.bytes,
-        details={"planned_at_snapshot": plan.snapshot_id, "groups": len(action.groups), "fence": lease.fence},
+        details={
+            "planned_at_snapshot": plan.snapshot_id,
+            "groups": len(action.groups),
+            "fence": lease.fence,
+            "expires": list(action.snapshots),
+        },
     )
     run.state.journal.record(intent)
     run.progress.begin(name, action.action, action.inputs.files, action.inputs.bytes)

@@ -8,29 +8,37 @@ that cannot be read could own anything in its database, and around where its met
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from lakehouse_maintenance.catalogs import Catalog, TableKind, discover
-from lakehouse_maintenance.iceberg.manifests import BlobCache
+from lakehouse_maintenance.iceberg.manifests import BlobCache, ManifestReader
 from lakehouse_maintenance.iceberg.metadata import Metadata, read_metadata
-from lakehouse_maintenance.model.errors import LakehouseError
+from lakehouse_maintenance.iceberg.references import references
+from lakehouse_maintenance.model.errors import LakehouseError, UnknownTableError
 from lakehouse_maintenance.model.listing import Incomplete
 from lakehouse_maintenance.model.locations import Location
 from lakehouse_maintenance.model.names import TableName
+from lakehouse_maintenance.planning.expiry import GC_PROPERTY
+from lakehouse_maintenance.storage import Storage
 
 _WRITE_PATHS = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
+_LOGS = ("_delta_log", ".hoodie")
 
 
 @dataclass(frozen=True, slots=True)
 class Territory:
-    """Folders of one table; `unread`: why they are not known for sure."""
+    """Folders of one table and, where they lie elsewhere, files that it needs; `unread`: why they are not known."""
 
     table: str
     database: str
     folders: tuple[Location, ...]
     unread: str | None = None
+    uuid: str | None = None
+    is_lost: bool = False
+    """Not even where its metadata lies is known: its files could be anywhere."""
 
 
 def folders_of(metadata: Metadata) -> tuple[Location, ...]:
@@ -40,17 +48,32 @@ def folders_of(metadata: Metadata) -> tuple[Location, ...]:
     return tuple(dict.fromkeys(Location.parse(text) for text in texts))
 
 
+def log_of_another_format(storage: Storage, metadata: Metadata) -> str | None:
+    """Why files of the table may be another format's too: UniForm and XTable keep several logs over the same files.
+
+    Raises StorageError where it cannot be told.
+    """
+    for folder in folders_of(metadata):
+        for marker in _LOGS:
+            log = folder.child(marker)
+            if next(iter(storage.list(log, batch_size=1)), None):
+                return f"{log} is the log of another format, which may need the same files"
+    return None
+
+
 def refuse_neighbours(
     catalogs: Mapping[str, Catalog],
     others: Mapping[str, tuple[Location, ...]],
     name: TableName,
     own: tuple[Location, ...],
     cache: BlobCache | None,
+    uuid: str | None = None,
 ) -> str | None:
     """Why files of the table must not be deleted: somebody else could own them. None where nobody could.
 
     `others`: places of tables of other formats by name. Everything is read afresh; metadata files that were read before
-    are remembered by their location, since they never change.
+    are remembered by their location, since they never change. `uuid`: of the table; who has the same was registered
+    from its metadata, and shares its files wherever it lies now.
     """
     for other, folders in others.items():
         met = _meeting(own, folders)
@@ -68,38 +91,83 @@ def refuse_neighbours(
                     return f"{entry.name} in its database is of another format, and where it lies is not known"
                 continue
             territory = _territory(catalog, entry.name, cache)
-            met = _meeting(own, territory.folders)
-            if met is not None:
-                return f"its folder {met[0]} and {met[1]} of {entry.name} overlap"
+            why = _shared(own, uuid, territory)
+            if why is not None:
+                return why
+            if territory.is_lost:
+                return f"{entry.name} cannot be found, and may own files anywhere: {territory.unread}"
             if territory.unread is not None and territory.database == name.database:
                 return f"{entry.name} in its database cannot be read, and may own files here: {territory.unread}"
+        try:
+            foreign = catalog.foreign_pointers()
+        except LakehouseError as error:
+            return f"the tables around it are not known: {error.message}"
+        for other, pointer in foreign:
+            territory = _read_territory(other, "", pointer, catalog.storage(), cache)
+            why = _shared(own, uuid, territory)
+            if why is not None:
+                return why
     return None
 
 
+def _shared(own: tuple[Location, ...], uuid: str | None, other: Territory) -> str | None:
+    if uuid is not None and other.uuid == uuid:
+        return f"{other.table} is the same table under another name (table-uuid {uuid})"
+    met = _meeting(own, other.folders)
+    return None if met is None else f"its folder {met[0]} and {met[1]} of {other.table} overlap"
+
+
 def _meeting(own: tuple[Location, ...], theirs: tuple[Location, ...]) -> tuple[Location, Location] | None:
-    return next(((a, b) for a in own for b in theirs if a.overlaps(b)), None)
+    return next(((a, b) for a in own for b in theirs if a.overlaps(b) or a.resolved.overlaps(b.resolved)), None)
 
 
 def _territory(catalog: Catalog, name: TableName, cache: BlobCache | None) -> Territory:
-    pointer: str | None = None
     try:
         pointer, storage = catalog.locate(name)
-        key = f"territory:{pointer}"
+    except (LakehouseError, ValueError, TypeError) as error:
+        return Territory(str(name), name.database, (), str(error), is_lost=not isinstance(error, UnknownTableError))
+    return _read_territory(str(name), name.database, pointer, storage, cache)
+
+
+def _read_territory(table: str, database: str, pointer: str, storage: Storage, cache: BlobCache | None) -> Territory:
+    try:
+        key = f"territory-2:{pointer}"
         known = {} if cache is None else cache.get_many([key])
         if key in known:
-            return Territory(str(name), name.database, tuple(map(Location.parse, json.loads(known[key]))))
-        folders = folders_of(read_metadata(storage, str(name), pointer))
+            uuid, *texts = json.loads(known[key])
+            return Territory(table, database, tuple(map(Location.parse, texts)), None, uuid)
+        metadata = read_metadata(storage, table, pointer)
+        places = (*folders_of(metadata), *_needed(metadata, ManifestReader(storage, table, cache)))
         if cache is not None:
-            cache.put_many({key: json.dumps([folder.text for folder in folders]).encode()})
-        return Territory(str(name), name.database, folders)
+            cache.put_many({key: json.dumps([metadata.uuid, *(place.text for place in places)]).encode()})
+        return Territory(table, database, places, None, metadata.uuid)
     except (LakehouseError, ValueError, TypeError) as error:
-        return Territory(str(name), name.database, tuple(_around(pointer)), str(error))
+        return Territory(table, database, tuple(_around(pointer)), str(error))
 
 
-def _around(pointer: str | None) -> Iterator[Location]:
+def _needed(metadata: Metadata, reader: ManifestReader) -> Iterator[Location]:
+    """Files that the table needs, one of each folder: a table may have been moved since they were written.
+
+    Manifests are read only of a table that forbids deleting (`gc.enabled=false`): what it references is others'.
+    """
+    paths: Iterable[str] = [
+        metadata.location,
+        *(s.manifest_list for s in metadata.snapshots.values() if s.manifest_list is not None),
+        *(path for path, _ in metadata.statistics_paths()),
+        *(path for path, _ in metadata.partition_statistics_paths()),
+    ]
+    if metadata.properties.get(GC_PROPERTY, "true").strip().lower() != "true":
+        paths = chain(paths, (reference.path for reference in references(metadata, reader)))
+    seen: set[str] = set()
+    for path in paths:
+        folder = path.rpartition("/")[0]
+        if folder not in seen:
+            seen.add(folder)
+            yield Location.parse(path)
+
+
+def _around(pointer: str) -> Iterator[Location]:
     """The folder above the metadata file's own: a table's location, as every engine lays it out."""
-    if pointer is None:
-        return
     try:
         location = Location.parse(pointer)
     except LakehouseError:

@@ -2,7 +2,7 @@
 
 Equal text proves too little before a deletion: one engine writes `file:/x` where another writes `file:///x`, `s3a://`
 for `s3://`, clients collapse `//`, and some writers encode what others do not. Two paths are taken for one file as soon
-as any of their forms are equal, which errs on the side of keeping.
+as any of their forms are equal, which errs on the side of keeping. Symbolic links of local folders are followed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def _folder(folder: str) -> str:
 
 def _parsed(path: str) -> str:
     try:
-        location = Location.parse(path)
+        location = Location.parse(path).resolved
     except InputError:
         return path
     return f"{location.family}://{location.authority}/{location.key}"

@@ -20,6 +20,7 @@ text could tell what contains what.
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 
@@ -118,6 +119,13 @@ class Location:
     def collapsed(self) -> Location:
         """The same with empty segments dropped: what clients make of it that treat `//` as `/`."""
         return self.with_key("/".join(segment for segment in self.segments if segment))
+
+    @property
+    def resolved(self) -> Location:
+        """Where the operating system finds it: on this machine, with symbolic links followed. Others as they are."""
+        if self.family != "file" or self.authority:
+            return self
+        return self.with_key(os.path.realpath(self.local_path).lstrip("/"))
 
     def equals(self, other: Location) -> bool:
         """Same as `==`: the same object, whatever the spelling of scheme and authority."""

@@ -81,11 +81,25 @@ def refusal(policy: ExpireSnapshots, properties: Mapping[str, str], longest_read
     return None
 
 
-def decide(facts: ExpiryFacts, policy: ExpireSnapshots, asked_ids: Iterable[int], now_ms: int) -> Expired:
-    """What goes. With `asked_ids`, these alone, as far as they exist and no ref stands on them."""
+def decide(
+    facts: ExpiryFacts, policy: ExpireSnapshots, asked_ids: Iterable[int], now_ms: int, longest_reader: timedelta
+) -> Expired:
+    """What goes. With `asked_ids`, these alone, as far as they exist and no ref stands on them.
+
+    A branch's or tag's own retention may be nearer than the longest reader too: without a word for a short one, what
+    is younger stays, and so does a ref that stands on it.
+    """
     ids = tuple(asked_ids)
     if not ids:
-        return expired_snapshots(facts.snapshots, facts.refs, policy, facts.properties, now_ms)
+        gone = expired_snapshots(facts.snapshots, facts.refs, policy, facts.properties, now_ms)
+        if policy.allow_short_retention:
+            return gone
+        oldest = now_ms - longest_reader // timedelta(milliseconds=1)
+        young = {s.snapshot_id for s in facts.snapshots if s.timestamp_ms > oldest}
+        staying = {ref.name for ref in facts.refs if ref.snapshot_id in young}
+        return Expired(
+            tuple(i for i in gone.snapshot_ids if i not in young), tuple(r for r in gone.refs if r not in staying)
+        )
     if retention(policy, facts.properties) is None:
         return Expired()
     heads = {ref.snapshot_id for ref in facts.refs}

@@ -229,7 +229,7 @@ def _expire(subject: Subject, reach: CountReach, asked: Request) -> PlannedActio
     rules = retention(policy, facts.properties)
     if refused is not None or rules is None:
         return f"refused: {refused}"
-    gone = decide(facts, policy, asked.expiry.snapshot_ids, subject.now_ms)
+    gone = decide(facts, policy, asked.expiry.snapshot_ids, subject.now_ms, subject.longest_reader)
     if not gone.snapshot_ids and not gone.refs:
         return "nothing to expire: every snapshot is young enough, or needed by a branch or tag"
     found = reach(frozenset(gone.snapshot_ids))

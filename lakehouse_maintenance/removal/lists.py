@@ -31,7 +31,10 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True)
 class RemovalList:
-    """Head of a durable list. `at_ms`: when it was written; a file that is newer is not what was meant."""
+    """Head of a durable list. `at_ms`: when it was written; a file that is newer is not what was meant.
+
+    `uuid`: of the table it was made for. Another table may have the name by now, and even the location.
+    """
 
     table: str
     run_id: str
@@ -41,6 +44,7 @@ class RemovalList:
     parts: int
     files: int
     bytes: int
+    uuid: str = ""
 
     @property
     def key(self) -> str:
@@ -49,7 +53,15 @@ class RemovalList:
 
 
 def write_list(
-    state: State, *, table: str, run_id: str, action: str, digest: str, at_ms: int, candidates: Iterable[Candidate]
+    state: State,
+    *,
+    table: str,
+    run_id: str,
+    action: str,
+    digest: str,
+    at_ms: int,
+    candidates: Iterable[Candidate],
+    uuid: str = "",
 ) -> RemovalList:
     """Writes parts, then the head. Raises StorageError where it could not be made durable."""
     pending = iter(candidates)
@@ -61,7 +73,7 @@ def write_list(
         parts += 1
         files += len(batch)
         size += sum(c.size or 0 for c in batch)
-    head = RemovalList(table, run_id, action, digest, at_ms, parts, files, size)
+    head = RemovalList(table, run_id, action, digest, at_ms, parts, files, size, uuid)
     _mark(state, table, run_id, is_open=True)
     _put(state, head.key, json.dumps({**_fields(head), "open": True}).encode())
     return head

@@ -13,6 +13,7 @@ class Permit:
     """The right of one run to delete files of one table for one plan, as long as it holds the table's lease.
 
     `territory`: folders in which it may delete; whatever lies elsewhere is kept. `digest`: of the plan.
+    `uuid`: of the table; a list that was made for another is not deleted.
     """
 
     table: str
@@ -21,11 +22,18 @@ class Permit:
     digest: str
     lease: Lease
     territory: tuple[Location, ...]
+    uuid: str = ""
 
     def check(self) -> None:
         """Raises LeaseLostError once the lease is not ours any more."""
         self.lease.check()
 
     def covers(self, location: Location) -> bool:
-        """Whether the location lies in the territory."""
-        return any(folder.contains(location) and folder.key != location.key for folder in self.territory)
+        """Whether the location lies in the territory, and does so too where symbolic links are followed."""
+        return self._covers(location, self.territory) and self._covers(
+            location.resolved, tuple(folder.resolved for folder in self.territory)
+        )
+
+    @staticmethod
+    def _covers(location: Location, territory: tuple[Location, ...]) -> bool:
+        return any(folder.contains(location) and folder.key != location.key for folder in territory)

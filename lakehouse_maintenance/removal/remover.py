@@ -79,16 +79,29 @@ class Remover:
             digest=permit.digest,
             at_ms=at_ms,
             candidates=candidates,
+            uuid=permit.uuid,
         )
         self._journal(permit, "intent", None, head.files, head.bytes, {"for": permit.action, "removal_list": head.key})
         return head
 
-    def remove(self, permit: Permit, head: RemovalList, recheck: Recheck, *, resumed: bool = False) -> Removal:
+    def remove(
+        self,
+        permit: Permit,
+        head: RemovalList,
+        recheck: Recheck,
+        *,
+        resumed: bool = False,
+        into: Removal | None = None,
+    ) -> Removal:
         """Removes what the list names and the recheck clears. `resumed`: the list is of an earlier run.
 
         Raises LeaseLostError and what the recheck raises; the list stays open then, and nothing more is deleted.
         """
-        result = Removal()
+        result = Removal() if into is None else into
+        if head.uuid != permit.uuid:
+            result.kept["the list is of another table, which had this name"] += head.files
+            close_list(self.state, head, result.as_json())
+            return result
         for part in read_list(self.state, head):
             pending = iter(part)
             while batch := list(islice(pending, BATCH)):
