@@ -1,7 +1,8 @@
 """The calls that delete: one batch in, the fate of every key out. This module is the only one that has them.
 
-A batch call answers for the whole batch or fails somewhere in it. After a failure each key is looked up: what is gone
-is gone (by us: it was there when the batch was checked), what is there has failed, what cannot be told is unknown.
+A batch call answers for the whole batch or fails somewhere in it. After a failure each key is looked up: what is not
+there counts as deleted, what is there has failed, what cannot be told is unknown. Object stores answer "deleted" for a
+key that was not there too; where that matters, because an earlier run may have deleted it, the remover looks first.
 """
 
 from __future__ import annotations

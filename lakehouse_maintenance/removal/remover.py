@@ -119,9 +119,9 @@ class Remover:
         result: Removal,
         resumed: bool,
     ) -> None:
-        cleared = self._cleared(permit, batch, recheck, result)
-        if resumed:
-            cleared = self._still_meant(cleared, head, result)
+        # The recheck comes last before the deletion: looking at a thousand files takes a while.
+        meant = self._still_meant(batch, head, result) if resumed else batch
+        cleared = self._cleared(permit, meant, recheck, result)
         permit.check()
         fates = delete_batch(self.storage, self.storage.client, list(cleared))
         for location, told in fates.items():
@@ -147,7 +147,7 @@ class Remover:
                 "for": permit.action,
                 "removal_list": head.key,
                 "fates": dict(counted),
-                "kept": len(batch) - len(fates),
+                "not_tried": len(batch) - len(fates),
                 "not_deleted": {
                     cleared[location].path: f"{told.fate}: {told.why}"
                     for location, told in islice(fates.items(), _NAMED)
@@ -173,25 +173,25 @@ class Remover:
                 result.kept[why] += 1
         return cleared
 
-    def _still_meant(
-        self, cleared: dict[Location, Candidate], head: RemovalList, result: Removal
-    ) -> dict[Location, Candidate]:
+    def _still_meant(self, batch: Sequence[Candidate], head: RemovalList, result: Removal) -> list[Candidate]:
         """Between the runs a name may have been used again, and what is gone already was not deleted by this run."""
-        meant: dict[Location, Candidate] = {}
-        for location, candidate in cleared.items():
+        meant: list[Candidate] = []
+        for candidate in batch:
             try:
-                info = self.storage.stat(location)
+                info = self.storage.stat(Location.parse(candidate.path))
+            except InputError as error:
+                result.kept[f"not a location: {error.message}"] += 1
             except StorageError as error:
                 result.unknown[candidate.path] = error.message
-                continue
-            if info is None:
-                result.gone += 1
-            elif info.modified is None or info.modified.timestamp() * 1000 > head.at_ms:
-                result.kept["written since the list was made"] += 1
-            elif candidate.size is not None and candidate.kind != "deletion_vector" and info.size != candidate.size:
-                result.kept["another size than the file that was meant"] += 1
             else:
-                meant[location] = candidate
+                if info is None:
+                    result.gone += 1
+                elif info.modified is None or info.modified.timestamp() * 1000 > head.at_ms:
+                    result.kept["written since the list was made"] += 1
+                elif candidate.size not in (None, info.size) and candidate.kind != "deletion_vector":
+                    result.kept["another size than the file that was meant"] += 1
+                else:
+                    meant.append(candidate)
         return meant
 
     def _journal(
