@@ -122,9 +122,9 @@ def test_an_unknown_table(sound: SmallLakehouse, capsys: pytest.CaptureFixture[s
         (["plan", "--strategy", "binpak"], "--strategy", "'binpack'"),
         (["plan", "--engine", "sparc"], "--engine", "'spark'"),
         (["plan", "--where", " "], "--where", "is empty"),
-        (["plan", "--older-than", "5 days"], "--older-than", "expire_snapshots"),
-        (["maintain", "--retain-last", "3"], "--retain-last", "expire_snapshots"),
-        (["maintain", "--allow-short-retention"], "--allow-short-retention", "expire_snapshots"),
+        (["plan", "--action", "rewrite_data_files", "--older-than", "5 days"], "--older-than", "expire_snapshots"),
+        (["maintain", "--action", "rewrite_data_files", "--retain-last", "3"], "--retain-last", "expire_snapshots"),
+        (["maintain", "--action", "rewrite_data_files", "--allow-short-retention"], "--allow-short-retention", "expire_snapshots"),
         (["plan", "--action", "rewrite_manifests", "--option", "min-input-files=3"], "--option", "rewrite_data_files"),
         (["plan", "--action", "rewrite_manifests", "--strategy", "sort"], "--strategy", "rewrite_data_files"),
         (["audit", "--last", "0"], "--last", "greater than or equal to 1"),
@@ -161,8 +161,8 @@ def test_usage_errors_do_not_repeat_secrets(capsys: pytest.CaptureFixture[str]) 
         (b"[" * 100_000, "plan"),
         (b"[]", "plan"),
         (b'{"format": 99}', "format"),
-        (b'{"format": 1, "created_at": "x", "tables": [{}], "digest": ""}', "plan"),
-        (b'{"format": 1, "created_at": "x", "tables": [], "digest": "sha256:0"}', "digest"),
+        (b'{"format": 2, "created_at": "x", "tables": [{}], "digest": ""}', "plan"),
+        (b'{"format": 2, "created_at": "x", "tables": [], "digest": "sha256:0"}', "digest"),
     ],
 )
 def test_a_file_that_is_no_plan(

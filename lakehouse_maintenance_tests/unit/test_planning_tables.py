@@ -154,9 +154,9 @@ class TestRequest:
 
 class TestOtherActions:
     def test_when_asked_for(self):
-        made = plan(subject(), request=Request((Action.EXPIRE_SNAPSHOTS, Action.VACUUM)))
+        made = plan(subject(), request=Request((Action.REWRITE_MANIFESTS, Action.VACUUM)))
         assert made.skipped == (
-            Skip("expire_snapshots", "expire_snapshots is not available in this release"),
+            Skip("rewrite_manifests", "rewrite_manifests is not available in this release"),
             Skip("vacuum", "vacuum is not available in this release"),
         )
 
