@@ -44,6 +44,7 @@ class Writer(threading.Thread):
         self.stopping = threading.Event()
         self.commits = 0
         self.conflicts = 0
+        self.outrun = 0
         self.error: Exception | None = None
 
     def run(self) -> None:
@@ -66,6 +67,10 @@ class Writer(threading.Thread):
             except (CommitFailedException, ValidationException):
                 # PyIceberg's own validation calls what a compaction moved a conflict as well.
                 self.conflicts += 1
+            except FileNotFoundError:
+                # Slower than the seconds of retention here: the snapshot it read is expired. It starts again; whether
+                # anything that is needed is gone is what `missing_files` and the rows tell.
+                self.outrun += 1
 
     def attempt(self) -> None:
         raise NotImplementedError

@@ -124,7 +124,11 @@ def test_an_unknown_table(sound: SmallLakehouse, capsys: pytest.CaptureFixture[s
         (["plan", "--where", " "], "--where", "is empty"),
         (["plan", "--action", "rewrite_data_files", "--older-than", "5 days"], "--older-than", "expire_snapshots"),
         (["maintain", "--action", "rewrite_data_files", "--retain-last", "3"], "--retain-last", "expire_snapshots"),
-        (["maintain", "--action", "rewrite_data_files", "--allow-short-retention"], "--allow-short-retention", "expire_snapshots"),
+        (
+            ["maintain", "--action", "rewrite_data_files", "--allow-short-retention"],
+            "--allow-short-retention",
+            "expire_snapshots",
+        ),
         (["plan", "--action", "rewrite_manifests", "--option", "min-input-files=3"], "--option", "rewrite_data_files"),
         (["plan", "--action", "rewrite_manifests", "--strategy", "sort"], "--strategy", "rewrite_data_files"),
         (["audit", "--last", "0"], "--last", "greater than or equal to 1"),
