@@ -171,7 +171,7 @@ class ReplaceCommit:
     targets: Targets = lambda delete: None
     cache: BlobCache | None = None
     branch: str = MAIN
-    attempts: int = 8
+    attempts: int = 12
     pause: Callable[[int], None] = pause
 
     def run(self, groups: Sequence[Replacement]) -> Committed:

@@ -154,7 +154,7 @@ class ExpireCommit:
     guard: Callable[[], None]
     cache: BlobCache | None = None
     clean_metadata: bool = False
-    attempts: int = 8
+    attempts: int = 12
     pause: Callable[[int], None] = pause
     attempted: int = 0
 
