@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 
 from lakehouse_maintenance.execution.clock import now_ms
 from lakehouse_maintenance.execution.deleting import Deletion
+from lakehouse_maintenance.execution.guards import refuse_blocked
 from lakehouse_maintenance.execution.making import Target, describe
 from lakehouse_maintenance.execution.observe import expiry_facts, observe
 from lakehouse_maintenance.execution.verify import live_files_present
-from lakehouse_maintenance.execution.work import Blocked, Run, Work
+from lakehouse_maintenance.execution.work import Run, Work
 from lakehouse_maintenance.iceberg.expiry import ExpireCommit, Expiring, only_reached_by
 from lakehouse_maintenance.iceberg.manifests import ManifestFile, ManifestReader
 from lakehouse_maintenance.iceberg.metadata import Metadata
@@ -25,7 +26,6 @@ from lakehouse_maintenance.model.actions import Status
 from lakehouse_maintenance.model.errors import LakehouseError, TableError
 from lakehouse_maintenance.model.outcomes import ActionOutcome, Actual, Check
 from lakehouse_maintenance.model.plans import PlannedAction, TablePlan
-from lakehouse_maintenance.planning.blocks import block
 from lakehouse_maintenance.planning.expiring import decide, refusal
 from lakehouse_maintenance.removal import Removal, RemovalList
 from lakehouse_maintenance.state import Lease
@@ -103,11 +103,7 @@ def planned_policy(base: ExpireSnapshots, options: Mapping[str, str]) -> ExpireS
 
 
 def _refuse(metadata: Metadata, plan: TablePlan, target: Target, action: PlannedAction) -> None:
-    if plan.uuid is not None and metadata.uuid != plan.uuid:
-        raise TableError(f"{plan.table} is another table than the planned one", field=plan.table, hint="plan anew")
-    reason = block(metadata.state(), now_ms=now_ms(), named_by_policy=target.named_by_policy)
-    if reason is not None:
-        raise Blocked(reason)
+    refuse_blocked(metadata, plan, target)
     # A plan file is a person's word on what, not on whether the guards hold.
     policy = planned_policy(target.policy.expire_snapshots, action.options)
     refused = refusal(policy, metadata.properties, target.longest_reader)

@@ -9,11 +9,12 @@ from typing import Any
 from lakehouse_maintenance.engines.embedded_iceberg.opening import Opener
 from lakehouse_maintenance.engines.embedded_iceberg.positions import named_data_files
 from lakehouse_maintenance.engines.embedded_iceberg.rewrite import Group, Rewriter
-from lakehouse_maintenance.execution.clock import now_ms, now_text
+from lakehouse_maintenance.execution.clock import now_text
+from lakehouse_maintenance.execution.guards import refuse_blocked
 from lakehouse_maintenance.execution.making import Target, describe
 from lakehouse_maintenance.execution.observe import Observed, observe
 from lakehouse_maintenance.execution.verify import verify_rewrite
-from lakehouse_maintenance.execution.work import Blocked, Run, Work, named_files
+from lakehouse_maintenance.execution.work import Run, Work, named_files
 from lakehouse_maintenance.iceberg.commit import Committed, GroupsOutdated, ReplaceCommit, Stamp
 from lakehouse_maintenance.iceberg.replace import Replacement
 from lakehouse_maintenance.model.actions import Status
@@ -21,13 +22,11 @@ from lakehouse_maintenance.model.errors import (
     CommitConflictError,
     LakehouseError,
     StorageError,
-    TableError,
     UnsupportedError,
 )
 from lakehouse_maintenance.model.events import Event
 from lakehouse_maintenance.model.outcomes import ActionOutcome, Actual, Check
 from lakehouse_maintenance.model.plans import FileGroup, PlannedAction, TablePlan
-from lakehouse_maintenance.planning.blocks import block
 from lakehouse_maintenance.planning.compaction import recheck
 from lakehouse_maintenance.planning.rewrite_options import RewriteOptions
 from lakehouse_maintenance.state import Lease
@@ -46,7 +45,7 @@ def rewrite(
     committed: Committed | None = None
     for round_number in range(1, ROUNDS + 1):
         observed = observe(target.catalog, target.name, run.cache)
-        _refuse_blocked(observed, plan, target)
+        refuse_blocked(observed.metadata, plan, target)
         fresh = _recheck(observed, action.groups, options, skip={*done, *unsupported})
         _rewrite_groups(run, target, observed, fresh, options, lease, work, done, unsupported)
         worthwhile = {index: group for index, group in done.items() if _gains(group)}
@@ -70,14 +69,6 @@ def rewrite(
             hint="nothing was changed; a settle time keeps compaction away from partitions that are being written",
         )
     return _finish(run, target, action, committed, list(done.values()), work)
-
-
-def _refuse_blocked(observed: Observed, plan: TablePlan, target: Target) -> None:
-    if plan.uuid is not None and observed.metadata.uuid != plan.uuid:
-        raise TableError(f"{plan.table} is another table than the planned one", field=plan.table, hint="plan anew")
-    reason = block(observed.metadata.state(), now_ms=now_ms(), named_by_policy=target.named_by_policy)
-    if reason is not None:
-        raise Blocked(reason)
 
 
 def _recheck(
