@@ -126,8 +126,11 @@ class Catalog:
         del namespace
         return {}
 
-    def foreign_pointers(self) -> list[tuple[str, str]]:
-        """Tables of other catalogs that are kept in the same place and may not be configured: a name, a pointer."""
+    def foreign_pointers(self) -> list[tuple[str, str, str]]:
+        """Tables of other catalogs that are kept in the same place and may not be configured.
+
+        The catalog's name, the table's name (which begins with it), its pointer.
+        """
         return []
 
     def load(self, name: TableName) -> Table:

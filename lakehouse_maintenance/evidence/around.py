@@ -1,0 +1,45 @@
+"""What lies above a folder: a table of another format, or one that no catalog shows, around the table in question."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from lakehouse_maintenance.evidence.markers import LOGS, is_metadata_file
+from lakehouse_maintenance.evidence.spool import Row
+from lakehouse_maintenance.model.locations import Location
+from lakehouse_maintenance.storage import Storage
+from lakehouse_maintenance.storage.base import ObjectInfo
+
+
+def ancestors(place: Location) -> Iterator[Location]:
+    """Every folder above, the nearest first, the bucket's root last."""
+    segments = place.collapsed.segments
+    for count in range(len(segments) - 1, -1, -1):
+        yield place.with_key("/".join(segments[:count]))
+
+
+def logs_at(storage: Storage, folders: Sequence[Location]) -> list[tuple[str, str]]:
+    """Of these folders, those that hold a log of another format, with the log's name. Raises StorageError."""
+    found: list[tuple[str, str]] = []
+    for folder in folders:
+        for name in LOGS:
+            if next(iter(storage.list(folder.child(name), batch_size=1)), None):
+                found.append((folder.text.rstrip("/"), name))  # noqa: PERF401 - a comprehension hides the request
+    return found
+
+
+def metadata_at(storage: Storage, folders: Sequence[Location]) -> list[Row]:
+    """Metadata files in the `metadata/` of these folders themselves. Raises StorageError."""
+    found: list[Row] = []
+    for folder in folders:
+        place = folder.child("metadata")
+        for batch in storage.list(place):
+            rows = [row_of(info) for info in batch]
+            found += [row for row in rows if is_metadata_file(row[0])]
+    return found
+
+
+def row_of(info: ObjectInfo) -> Row:
+    """A listed object as it is spooled."""
+    modified = None if info.modified is None else int(info.modified.timestamp() * 1000)
+    return info.location.text, info.size, modified
