@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lakehouse_maintenance.cli.requests import one_of, pairs
+from lakehouse_maintenance.cli.requests import one_of, pairs, whole_number
 from lakehouse_maintenance.cli.session import Session
 from lakehouse_maintenance.cli.text import count, files_and_bytes, printable, size
 
@@ -57,6 +57,9 @@ def orphans(
     removal: Annotated[
         str | None, typer.Option("--removal", metavar="HOW", help="delete or quarantine; else as the policy says.")
     ] = None,
+    max_concurrent_deletes: Annotated[
+        str | None, typer.Option("--max-concurrent-deletes", metavar="N", help="Deleting calls in flight.")
+    ] = None,
     allow_short_retention: Annotated[
         bool, typer.Option("--allow-short-retention", help="Let the age be less than 24 hours.")
     ] = False,
@@ -76,6 +79,7 @@ def orphans(
         authorities=equal_authorities or [],
         plan_digest=plan_digest,
         removal=removal,
+        max_concurrent_deletes=max_concurrent_deletes,
         allow_short_retention=allow_short_retention,
     )
     with session.lakehouse() as lakehouse:
@@ -109,6 +113,7 @@ def _request(
     authorities: Sequence[str],
     plan_digest: str | None,
     removal: str | None,
+    max_concurrent_deletes: str | None,
     allow_short_retention: bool,
 ) -> OrphanRequest:
     from lakehouse_maintenance.model.intervals import parse_duration
@@ -125,6 +130,9 @@ def _request(
         equal_authorities=pairs(authorities, "--equal-authorities"),
         plan_digest=plan_digest,
         removal=None if removal is None else one_of(removal, ("delete", "quarantine"), "--removal"),
+        max_concurrent_deletes=None
+        if max_concurrent_deletes is None
+        else whole_number(max_concurrent_deletes, "--max-concurrent-deletes"),
         allow_short_retention=allow_short_retention,
     )
     request.check()

@@ -189,6 +189,7 @@ def _read(
     before = known.get(name)
     if before is not None and before.token == pointer:
         return replace(before, names=names)  # vended credentials are new each time
+    places = list(_around(pointer))
     try:
         key = f"owner-1:{pointer}"
         blob = None if cache is None else cache.get_many([key]).get(key)
@@ -199,15 +200,29 @@ def _read(
             return Owner(name, database, ICEBERG, pointer, uuid, folders, elsewhere, names, keeps_all)
         metadata = read_metadata(storage, name, pointer)
         folders = folders_of(metadata)
+        places += folders
         keeps_all = forbids_deleting(metadata.properties)
         reader = ManifestReader(storage, name, cache)
         elsewhere = tuple(_elsewhere(metadata, reader, folders, cache))
         if cache is not None:
             texts = [metadata.uuid, [one.text for one in folders], [one.text for one in elsewhere], keeps_all]
-            cache.put_many({key: json.dumps(texts).encode()})
+            reach = [one.text for one in (*folders, *elsewhere)]
+            cache.put_many({key: json.dumps(texts).encode(), f"reach-1:{name}": json.dumps(reach).encode()})
         return Owner(name, database, ICEBERG, pointer, metadata.uuid, folders, elsewhere, names, keeps_all)
     except (LakehouseError, ValueError, TypeError) as error:
-        return Unread(name, database, str(error), tuple(_around(pointer)))
+        places += _last_reach(name, before, cache)
+        return Unread(name, database, str(error), tuple(dict.fromkeys(places)))
+
+
+def _last_reach(name: str, before: Owner | None, cache: BlobCache | None) -> Iterator[Location]:
+    """Where the table's files lay when it could last be read, other tables' folders included; as far as remembered."""
+    if before is not None:
+        yield from (*before.folders, *before.elsewhere)
+        return
+    key = f"reach-1:{name}"
+    blob = None if cache is None else cache.get_many([key]).get(key)
+    if blob is not None:
+        yield from map(Location.parse, json.loads(blob))
 
 
 def _elsewhere(

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from lakehouse_maintenance.evidence import Look, Spelling, StillUnowned, folders_of, forbids_deleting
+from lakehouse_maintenance.evidence import Look, Spelling, StillUnowned, Zone, folders_of, forbids_deleting
 from lakehouse_maintenance.execution.claims import Claims
 from lakehouse_maintenance.execution.clock import now_ms, now_text
 from lakehouse_maintenance.execution.making import Target, describe
 from lakehouse_maintenance.execution.observe import observe
-from lakehouse_maintenance.execution.orphan_search import shared_refusal
+from lakehouse_maintenance.execution.orphan_search import shared_refusal, unknown_now
 from lakehouse_maintenance.execution.quarantining import finish_entry_lists
 from lakehouse_maintenance.execution.versions import versions_kept
 from lakehouse_maintenance.execution.work import Run
@@ -49,7 +49,8 @@ class Deletion:
     """Deletions of one action on one table, by the run that holds its lease.
 
     `forbidden`: with each look, a further reason why nothing may be deleted in these places, or None. `spelling`: which
-    schemes and authorities were declared to mean the same.
+    schemes and authorities were declared to mean the same. `zones`: where it is not known who owns a file, which stays.
+    `concurrency`: see Remover.
     """
 
     run: Run
@@ -58,6 +59,8 @@ class Deletion:
     lease: Lease
     forbidden: Callable[[Look, Sequence[Location]], str | None] = field(default=lambda look, places: None)
     spelling: Spelling = field(default_factory=Spelling)
+    zones: Sequence[Zone] = ()
+    concurrency: int | None = None
 
     def refuse(self, metadata: Metadata) -> None:
         """Raises TableError where files of this table must not be deleted at all."""
@@ -136,7 +139,8 @@ class Deletion:
 
         def recheck(batch: Sequence[Candidate]) -> Mapping[str, str]:
             owned = still.look()
-            return {c.path: owned[c.path] for c in batch if c.path in owned}
+            kept = {c.path: owned.get(c.path) or self._unknown(c.path) for c in batch}
+            return {path: why for path, why in kept.items() if why is not None}
 
         remover = self._remover(observed.storage)
         return remover.remove(self._permit(metadata), head, recheck, resumed=resumed, into=into)
@@ -162,6 +166,9 @@ class Deletion:
         if why is not None:
             raise TableError(f"{name}: nothing was deleted: {why}", field=name)
 
+    def _unknown(self, path: str) -> str | None:
+        return next((zone.why for zone in self.zones if zone.covers(Location.parse(path))), None)
+
     def _places(self, metadata: Metadata) -> tuple[Location, ...]:
         return self.spelling.everywhere(folders_of(metadata))
 
@@ -172,7 +179,9 @@ class Deletion:
 
     def _remover(self, storage: Storage) -> Remover:
         name = str(self.target.name)
-        return Remover(self.run.state, storage, lambda files, size: self.run.progress.advance(name, files, size))
+        return Remover(
+            self.run.state, storage, lambda files, size: self.run.progress.advance(name, files, size), self.concurrency
+        )
 
 
 def finish_open_lists(run: Run, target: Target, lease: Lease) -> list[str]:
@@ -207,16 +216,22 @@ def finish_open_lists(run: Run, target: Target, lease: Lease) -> list[str]:
 
 
 def _of_list(run: Run, target: Target, head: RemovalList, lease: Lease) -> Deletion:
-    """The deletion that the list was made for: under the same spelling, and refused on the same shared places."""
+    """The deletion that the list was made for: under the same spelling, and refused on the same shared places.
+
+    Signs of unseen tables are looked for again: one may have come, and taken over a file that lay there, since the
+    killed run looked.
+    """
     if head.action != Action.REMOVE_ORPHAN_FILES:
         return Deletion(run, target, head.action, lease)
     name, seen = str(target.name), head.evidence
     shares_with = seen.get("shares_with", ())
+    spelling = Spelling(seen.get("equal_schemes"), seen.get("equal_authorities"))
     return Deletion(
         run,
         target,
         head.action,
         lease,
         forbidden=lambda look, places: shared_refusal(look, places, name, shares_with),
-        spelling=Spelling(seen.get("equal_schemes"), seen.get("equal_authorities")),
+        spelling=spelling,
+        zones=unknown_now(run, target, spelling),
     )

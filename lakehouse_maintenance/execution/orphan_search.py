@@ -35,6 +35,7 @@ from lakehouse_maintenance.evidence import (
 from lakehouse_maintenance.execution.clock import now_ms
 from lakehouse_maintenance.execution.making import Target
 from lakehouse_maintenance.execution.observe import observe
+from lakehouse_maintenance.execution.unanswered import unanswered
 from lakehouse_maintenance.execution.versions import versions_kept
 from lakehouse_maintenance.execution.work import Blocked, Run
 from lakehouse_maintenance.iceberg.metadata import Metadata
@@ -107,15 +108,17 @@ def search(run: Run, target: Target, asked: OrphanRequest, settings: OrphanSetti
         raise Blocked("gc.enabled forbids deleting files of this table")
     places = listed_places(metadata, asked.location)
     listed_at = now_ms()
-    leases = [
+    at_work = [
         int(lease.acquired_at.timestamp() * 1000) for lease in run.state.leases.all() if lease.run_id != run.run_id
     ]
-    rules = OrphanRules(cutoff_ms(listed_at, age, leases), listed_at, partition_fields(metadata))
+    lost = unanswered(run, name, metadata)
+    at_work += [one.since_ms for one in lost]
+    rules = OrphanRules(cutoff_ms(listed_at, age, at_work), listed_at, partition_fields(metadata))
     spelling = Spelling(
         {**policy.equal_schemes, **asked.equal_schemes}, {**policy.equal_authorities, **asked.equal_authorities}
     )
     with Spool() as spool:
-        markers = _list(run, name, observed.storage, places, spool)
+        markers, linked = _list(run, name, observed.storage, places, spool)
         reach = spelling.everywhere(folders_of(metadata))
         look = run.evidence.look(reach)
         refuse(look, metadata, target, settings, spelling)
@@ -133,11 +136,28 @@ def search(run: Run, target: Target, asked: OrphanRequest, settings: OrphanSetti
             result.asked = {owner.name: owner.token for owner in reaching}
             result.notes.append(f"{len(look.owners)} tables were looked at, {len(reaching)} may reach files here")
             result.notes += versions_kept(observed.storage, places)
+            result.notes += [one.note() for one in lost]
             own = own_folders(name, settings.shared)
-            comparison = _Comparison(index, zones, own, mode, result, settings.limits.removed_files + 1)
+            homes = sorted(folders_of(metadata), key=lambda home: -len(home.folder_key))
+            comparison = _Comparison(index, zones, linked, own, mode, result, homes, settings.limits.removed_files + 1)
             for rows in spool:
                 comparison.take(rows)
     return result
+
+
+def unknown_now(run: Run, target: Target, spelling: Spelling) -> list[Zone]:
+    """Where in the table's folders it is not known who owns a file, by a listing made now. Raises LakehouseError."""
+    observed = observe(target.catalog, target.name, run.cache)
+    name, places = str(target.name), listed_places(observed.metadata, None)
+    markers = Markers()
+    for place in places:
+        for batch in observed.storage.list(place):
+            markers.look([row_of(info) for info in batch])
+    reach = spelling.everywhere(folders_of(observed.metadata))
+    look = run.evidence.look(reach)
+    explained = look.uuids() | frozenset(target.policy.remove_orphan_files.dropped_tables)
+    with index_references(look.reaching(reach), name, places, spelling) as index:
+        return unknown_zones(look, observed.storage, places, markers, index, explained, run.cache)
 
 
 def listed_places(metadata: Metadata, only: str | None) -> tuple[Location, ...]:
@@ -176,15 +196,20 @@ def partition_fields(metadata: Metadata) -> frozenset[str]:
     return frozenset(str(f["name"]) for fields in metadata.specs.values() for f in fields)
 
 
-def _list(run: Run, name: str, storage: Storage, places: Sequence[Location], spool: Spool) -> Markers:
+def _list(
+    run: Run, name: str, storage: Storage, places: Sequence[Location], spool: Spool
+) -> tuple[Markers, frozenset[Location]]:
+    """Signs of unseen tables, and files that symbolic links in these folders lead to: a reference may name the link."""
     markers = Markers()
+    linked: set[Location] = set()
     for place in places:
         for batch in storage.list(place):
             rows = [row_of(info) for info in batch]
             spool.add(rows)
             markers.look(rows)
+            linked.update(info.location.resolved for info in batch if info.is_link)
             run.progress.advance(name, len(rows), 0)
-    return markers
+    return markers, frozenset(linked)
 
 
 def refuse(look: Look, metadata: Metadata, target: Target, settings: OrphanSettings, spelling: Spelling) -> None:
@@ -261,14 +286,16 @@ def _refuse_covered(name: str, places: Sequence[Location], zones: Sequence[Zone]
 
 @dataclass
 class _Comparison:
-    """Listed files against references and rules. `own`: folders to which the table's files are limited, or None.
-    `most`: so many orphans are named, the others counted."""
+    """Listed files against references and rules. `homes`: the table's folders, the innermost first. `own`: folders to
+    which its files are limited, or None. `most`: so many orphans are named, the others counted."""
 
     index: ReferenceIndex
     zones: Sequence[Zone]
+    linked: frozenset[Location]
     own: tuple[Location, ...] | None
     mode: str
     result: Search
+    homes: Sequence[Location]
     most: int
 
     def take(self, rows: Sequence[Row]) -> None:
@@ -290,9 +317,11 @@ class _Comparison:
     def _keeps(self, row: Row, is_mismatched: bool) -> str | None:
         path, size, modified = row
         location = Location.parse(path)
-        why = self.result.rules.keeps(_below(location, self.result.places), size, modified)
+        why = self.result.rules.keeps(_below(location, self.homes), size, modified)
         if why is None:
             why = next((zone.why for zone in self.zones if zone.covers(location)), None)
+        if why is None and self.linked and location.resolved in self.linked:
+            why = "a symbolic link leads to it"
         if why is None and self.own is not None and not any(folder.contains(location) for folder in self.own):
             why = "shared_locations does not give it to this table"
         if why is None and is_mismatched and self.mode != DELETE:
@@ -316,8 +345,9 @@ class _Comparison:
             self.result.files.append(file)
 
 
-def _below(location: Location, places: Sequence[Location]) -> str:
-    for place in places:
+def _below(location: Location, homes: Sequence[Location]) -> str:
+    """The key below the innermost of the table's folders: what hides a file does so also for who names its folder."""
+    for place in homes:
         if location.key.startswith(place.folder_key):
             return location.key[len(place.folder_key) :]
     return location.key

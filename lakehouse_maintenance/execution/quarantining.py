@@ -125,7 +125,7 @@ class Quarantining:
         return Quarantined(entry, Status.BLOCKED, f"{until}: --older-than sets another age")
 
     def _handle(self, entry: Entry, operation: Operation) -> Quarantined:
-        if entry.state == _ENDED[operation]:
+        if entry.state == _ENDED[operation] and not _open_lists_of(self.state, entry, operation):
             return Quarantined(entry, Status.DONE, notes=(f"it was {entry.state} before",))
         self.progress.begin(entry.subject, operation, entry.objects, entry.bytes)
         try:
@@ -144,10 +144,13 @@ class Quarantining:
         with leases.acquire(entry.subject, run_id=self.run_id, owner=self.owner, ttl=self.lease_ttl) as lease:
             # What was read before the lease may be another run's work of a moment ago.
             entry = read_entry(self.state, entry.id)
-            if entry.state == _ENDED[operation]:
-                return Quarantined(entry, Status.DONE, notes=(f"it was {entry.state} before",))
             work = _Work(self.state, storage, self.run_id, lease, self.progress, self.claims_of)
-            resumed = [head for head in _open_lists_of(self.state, entry) if head.operation == operation]
+            resumed = _open_lists_of(self.state, entry, operation)
+            if entry.state == _ENDED[operation]:
+                for head in resumed:
+                    # Its run was killed when all was done but the closing of its list.
+                    work.go_on(entry, head)
+                return Quarantined(entry, Status.DONE, notes=(f"it was {entry.state} before",))
             removal = work.go_on(entry, resumed[0]) if resumed else work.begin(entry, operation)
         entry = read_entry(self.state, entry.id)
         problem = _problem(removal)
@@ -263,8 +266,8 @@ class _Work:
                 )
 
 
-def _open_lists_of(state: State, entry: Entry) -> Sequence[RemovalList]:
-    return [head for head in open_lists(state, entry.subject) if head.entry == entry.id]
+def _open_lists_of(state: State, entry: Entry, operation: Operation) -> Sequence[RemovalList]:
+    return [head for head in open_lists(state, entry.subject) if (head.entry, head.operation) == (entry.id, operation)]
 
 
 def _is_due(entry: Entry, now: datetime, older_than: timedelta | None) -> bool:

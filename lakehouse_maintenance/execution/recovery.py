@@ -80,7 +80,7 @@ class Recovery:
             known = by_key.get(key) or self._intents(name, key)
             status, why, snapshot_id = _ended(key[1], known, lost.get(key, []), metadata)
             self._told[key] = Recovered(*key, status, _found(key, known, is_lost=key in lost), why)
-            if key[1] not in (REMOVE_FILES, ROLLBACK, Action.EXPIRE_SNAPSHOTS):
+            if key[1] not in (REMOVE_FILES, ROLLBACK, Action.EXPIRE_SNAPSHOTS, Action.REMOVE_ORPHAN_FILES):
                 # Remembered before the outcome closes the intents: killed in between, it is found either way.
                 self.run.memory.left_files(name, {"run_id": key[0], "action": key[1], "looks": 0})
             self.run.state.journal.record(_event(name, key, status, why, snapshot_id))
@@ -181,7 +181,7 @@ def _ended(
 ) -> tuple[Status, str, int | None]:
     """How the action ended, by what the table shows: status, why, and the snapshot of it that is there."""
     details = [intent.details for intent in intents]
-    if action == REMOVE_FILES:
+    if action in (REMOVE_FILES, Action.REMOVE_ORPHAN_FILES):
         return Status.FAILED, "the run ended before its files were deleted; the list it left is finished next", None
     if action == ROLLBACK:
         return _rolled_back(details, metadata)

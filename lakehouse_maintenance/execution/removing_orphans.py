@@ -45,8 +45,8 @@ def orphans_of_table(
             with run.state.leases.acquire(name, run_id=run.run_id, owner=run.owner, ttl=LEASE_TTL) as lease:
                 recovery = Recovery(run, target, lease)
                 recovery.tell_outcomes()
-                recovery.finish_lists()
-                result = _remove(run, target, asked, settings, lease)
+                left = recovery.finish_lists()
+                result = _with_recovery(_remove(run, target, asked, settings, lease), recovery, left)
     except (Blocked, LeaseHeldError) as error:
         why = describe(error) if isinstance(error, LeaseHeldError) else str(error)
         result = OrphanResult(name, Status.BLOCKED, why, dry_run=not delete)
@@ -57,6 +57,15 @@ def orphans_of_table(
         _logger.exception("%s: looking for orphan files failed", name)
         result = OrphanResult(name, Status.FAILED, f"unexpected {type(error).__name__}: {error}", dry_run=not delete)
     run.progress.end(name, result.status)
+    return result
+
+
+def _with_recovery(result: OrphanResult, recovery: Recovery, left: list[str]) -> OrphanResult:
+    """What earlier runs left is no part of the counts, and is told. `left`: what could not be finished, and why."""
+    notes = [f"{one.action} of run {one.run_id}: {one.found}; {one.done}" for one in recovery.recovered]
+    result = replace(result, notes=(*result.notes, *notes))
+    if left and result.status is Status.DONE:
+        result = replace(result, status=Status.FAILED, reason="; ".join(filter(None, (result.reason, *left))))
     return result
 
 
@@ -83,7 +92,23 @@ def _remove(run: Run, target: Target, asked: OrphanRequest, settings: OrphanSett
     if not found.files:
         run.memory.ran(str(target.name), _ACTION, now_ms())
         return replace(result, reason="no orphan files")
+    _require_whole(run, target, found)
     return _delete(run, target, asked, settings, found, result, lease)
+
+
+def _require_whole(run: Run, target: Target, found: Search) -> None:
+    """Raises Blocked where a file is missing that a branch or tag needs.
+
+    Manifests have no checksum: one with a flipped bit names a file that is not there, and the one that it meant looks
+    like nobody's. Only in the stores that were listed: elsewhere nothing could look so.
+    """
+    stores = [place.with_key("") for place in found.places]
+    check = kept_snapshots_present(target.catalog, target.name, run.cache, places=stores, spell=found.spelling.declared)
+    if not check.passed:
+        raise Blocked(
+            "nothing was deleted: what the table's metadata says of its files is not so; it may be damaged, and mean "
+            f"one of the orphan files: {check.detail}"
+        )
 
 
 def _delete(
@@ -105,6 +130,7 @@ def _delete(
         lease,
         forbidden=lambda look, places: shared_refusal(look, places, name, shares_with),
         spelling=found.spelling,
+        concurrency=asked.max_concurrent_deletes,
     )
     _journal(run, name, "intent", None, found.orphans, found.orphan_bytes, {"fence": lease.fence})
     removal = Removal()

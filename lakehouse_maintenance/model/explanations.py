@@ -27,7 +27,8 @@ class Ownership:
 
 @dataclass(frozen=True, slots=True)
 class PastDecision:
-    """One line of the journal about a path. `fate`: what became of the path in it, of an outcome.
+    """One line of the journal about a path. `fate`: what became of the path in it, of an outcome; None where its batch
+    alone is told, and `why` says between what that leaves it.
 
     `evidence`: what the decision was based on when it was made: metadata and owners as they were then.
     """

@@ -142,7 +142,7 @@ class Location:
         if self.family != other.family or self.authority != other.authority:
             return False
         folder = self.folder_key
-        return other.key.startswith(folder) or other.key == self.key or other.key + "/" == folder
+        return other.key.startswith(folder) or other.key == self.key or (other.key != "" and other.key + "/" == folder)
 
     def overlaps(self, other: Location) -> bool:
         """True where one contains the other, exactly or with `//` taken as `/`: the question before a deletion.

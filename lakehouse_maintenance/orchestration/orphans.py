@@ -55,8 +55,8 @@ def orphan_searches(config: "LakehouseConfig | None") -> list[dg.AssetsDefinitio
 
 
 def orphan_schedules(config: "LakehouseConfig | None") -> list[dg.ScheduleDefinition]:
-    """The job over all of them, with its schedule: once a day, which tables are due the policies say; off until switched
-    on. None where there is no database."""
+    """The job over all of them, with its schedule, which is off until switched on: once a day; which tables are due
+    the policies say. None where there is no database."""
     if config is None or not written_databases(config):
         return []
     ops = {op_name(database): {"config": {"delete": True, "only_due": True}} for database in written_databases(config)}

@@ -133,8 +133,11 @@ def effective_age(policy: RemoveOrphanFiles, asked: OrphanRequest) -> timedelta:
 
 
 def cutoff_ms(now_ms: int, age: timedelta, lease_starts_ms: Sequence[int]) -> int:
-    """The earliest of all horizons: the age, and the start of the oldest run of ours that is still at work."""
-    return min([now_ms - age // timedelta(milliseconds=1), *lease_starts_ms])
+    """The earliest of all horizons: the age, and the start of the oldest run of ours that is still at work.
+
+    The start is by our clock and a file's time by the store's, so they are not held against each other to the second.
+    """
+    return min([now_ms - age // timedelta(milliseconds=1), *(start - _SKEW_MS for start in lease_starts_ms)])
 
 
 def limit_reason(

@@ -82,10 +82,12 @@ _Look = ObjectInfo | _Unclear | None
 _Call = Callable[[Sequence[Location]], Mapping[Location, _Answer]]
 
 
-def delete_batch(storage: Storage, locations: Sequence[Location]) -> dict[Location, Told]:
+def delete_batch(
+    storage: Storage, locations: Sequence[Location], *, concurrency: int = CONCURRENCY
+) -> dict[Location, Told]:
     """Deletes objects of one or several stores; every location gets a fate. Raises nothing of the stores' own.
 
-    At most `BATCH` keys in a call and `CONCURRENCY` calls in flight; memory grows with the locations alone.
+    At most `BATCH` keys in a call and `concurrency` calls in flight; memory grows with the locations alone.
     A key that the store could take for another object (`a//b` where that is `a/b`) is not touched: HELD.
     """
     fates: dict[Location, Told] = {}
@@ -102,7 +104,7 @@ def delete_batch(storage: Storage, locations: Sequence[Location]) -> dict[Locati
             fates |= dict.fromkeys(group, Told(Fate.FAILED, error.message))
             continue
         for start in range(0, len(group), BATCH):
-            fates |= _Deletion(storage, now()).run(group[start : start + BATCH])
+            fates |= _Deletion(storage, now(), concurrency).run(group[start : start + BATCH])
     return fates
 
 
@@ -133,6 +135,7 @@ class _Deletion:
 
     storage: Storage
     started: datetime
+    concurrency: int = CONCURRENCY
     seen: dict[Location, ObjectInfo] = field(default_factory=dict)
 
     def run(self, locations: Sequence[Location]) -> dict[Location, Told]:
@@ -156,19 +159,19 @@ class _Deletion:
     def _key_by_key(self, locations: Sequence[Location]) -> dict[Location, Told]:
         """Ends early where the store refuses requests as such: more of them would only be refused too."""
         fates: dict[Location, Told] = {}
-        for start in range(0, len(locations), CONCURRENCY):
-            part = locations[start : start + CONCURRENCY]
+        for start in range(0, len(locations), self.concurrency):
+            part = locations[start : start + self.concurrency]
             told = self._settle(part, self._each(self._one_object))
             fates |= told
             refused = [one for one in told.values() if one.fate is Fate.FAILED and one.why != _NOT_DONE]
             if len(refused) == len(part):
-                return fates | dict.fromkeys(locations[start + CONCURRENCY :], refused[-1])
+                return fates | dict.fromkeys(locations[start + self.concurrency :], refused[-1])
         return fates
 
     def _delete_odd(self, locations: Sequence[Location]) -> dict[Location, Told]:
         fates: dict[Location, Told] = {}
         clear: list[Location] = []
-        for location, told in map_ordered(self._why_not_odd, locations, concurrency=CONCURRENCY):
+        for location, told in map_ordered(self._why_not_odd, locations, concurrency=self.concurrency):
             if told is None:
                 clear.append(location)
             else:
@@ -226,10 +229,10 @@ class _Deletion:
         """Gives up once as many looks in a row as are in flight have failed."""
         looks: dict[Location, _Look] = {}
         failed = 0
-        for location, look in map_ordered(self._look_at, locations, concurrency=CONCURRENCY):
+        for location, look in map_ordered(self._look_at, locations, concurrency=self.concurrency):
             looks[location] = look
             failed = failed + 1 if isinstance(look, _Unclear) else 0
-            if failed >= CONCURRENCY and isinstance(look, _Unclear):
+            if failed >= self.concurrency and isinstance(look, _Unclear):
                 return {one: looks.get(one, look) for one in locations}
         return looks
 
@@ -244,7 +247,7 @@ class _Deletion:
         return dict.fromkeys(locations, answer)
 
     def _each(self, one: Callable[[Location], _Answer]) -> _Call:
-        return lambda locations: dict(map_ordered(one, locations, concurrency=CONCURRENCY))
+        return lambda locations: dict(map_ordered(one, locations, concurrency=self.concurrency))
 
     def _one_object(self, location: Location) -> _Answer:
         return self._answer(lambda: _delete_objects(self.storage, [location]))

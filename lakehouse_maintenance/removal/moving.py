@@ -40,6 +40,7 @@ from lakehouse_maintenance.removal.lists import Candidate
 from lakehouse_maintenance.removal.quarantine import Entry, Kept, put_part, read_part, record
 from lakehouse_maintenance.removal.results import Batch
 from lakehouse_maintenance.storage import ObjectInfo
+from lakehouse_maintenance.storage.causes import held_by
 
 
 @dataclass
@@ -66,7 +67,11 @@ def quarantine_batch(
     pairs = [Pair(move.source, move.target, move.there) for move in moves]
     copied: list[_Move] = []
     for move, result in zip(moves, copy_all(context.storage, pairs), strict=True):
-        if isinstance(result, Unclear):
+        if isinstance(result, Unclear) and (hold := held_by(result.why)) is not None:
+            # Archived for years, perhaps: the entry is whole without it, and a later listing finds it again.
+            batch.keep(move.candidate.path, f"the store holds it, so it cannot be copied: {hold}")
+            part.forget(move)
+        elif isinstance(result, Unclear):
             batch.fail(move.candidate.path, f"it could not be copied: {result.why}")
         else:
             move.copy = result
@@ -125,6 +130,10 @@ class _Part:
         if move.copy is not None or (earlier is not None and self._is_ours(move, earlier)):
             self._rows.setdefault(move.rest, earlier or Kept(move.rest, move.source.size))
             self._dropped[move.target] = move
+
+    def forget(self, move: _Move) -> None:
+        """Nothing was copied, and nothing will be."""
+        self._rows.pop(move.rest, None)
 
     def _is_ours(self, move: _Move, earlier: Kept) -> bool:
         """Whether what lies at the target is the copy that an earlier run made, or was about to make."""

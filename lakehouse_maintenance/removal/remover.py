@@ -70,11 +70,13 @@ _HINTS = {
 
 @dataclass(frozen=True, slots=True)
 class Remover:
-    """Removes files of one table or database. `progress`: files and bytes done since the last call."""
+    """Removes files of one table or database. `progress`: files and bytes done since the last call. `concurrency`:
+    deleting calls in flight; None: as many as the deleting module takes for good."""
 
     state: State
     storage: Storage
     progress: Callable[[int, int], None]
+    concurrency: int | None = None
 
     def intend(
         self,
@@ -300,7 +302,11 @@ class Remover:
                 yield part[start : start + BATCH]
 
     def _remove_batch(self, locations: Sequence[Location]) -> Mapping[Location, Told]:
-        return delete_batch(self.storage, locations) if locations else {}
+        if not locations:
+            return {}
+        if self.concurrency is None:
+            return delete_batch(self.storage, locations)
+        return delete_batch(self.storage, locations, concurrency=self.concurrency)
 
     def _told(self, context: Context, batch: Batch, size: int, number: int | None = None) -> None:
         """After each batch: how far it is, and the journal's outcome. `number`: of the batch in its list, from 0."""

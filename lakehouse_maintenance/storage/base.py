@@ -12,12 +12,16 @@ from lakehouse_maintenance.model.locations import Location
 
 @dataclass(frozen=True, slots=True)
 class ObjectInfo:
-    """One object as a listing or a stat shows it. `size` in bytes; `modified` in UTC, None where the store has none."""
+    """One object as a listing or a stat shows it. `size` in bytes; `modified` in UTC, None where the store has none.
+
+    `is_link`: a local listing met a symbolic link to a file.
+    """
 
     location: Location
     size: int
     modified: datetime | None
     etag: str | None = None
+    is_link: bool = False
 
 
 class Store(Protocol):

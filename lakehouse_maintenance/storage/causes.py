@@ -14,9 +14,10 @@ _THROTTLED = re.compile(
     r"|TooManyRequests|Throttl|ServerBusy|rateLimitExceeded|ServiceUnavailable|OperationTimedOut|RequestTimeout"
     r"|timed out|TimeoutError"
 )
+_DENIED = re.compile(r"AccessDenied|Access Denied|AuthorizationPermissionMismatch|\b403\b")
 _HELD = re.compile(
-    r"\(code: (ObjectLocked|InvalidRetention)\)|InvalidObjectState|object lock|\bWORM\b|legal[ -]?hold|retention ?policy|event-based hold|temporary hold"
-    r"|BlobImmutable|immutab|BlobArchived|\barchived\b",
+    r"\(code: (ObjectLocked|InvalidRetention)\)|InvalidObjectState|object lock|\bWORM\b|legal[ -]?hold"
+    r"|retention ?policy|event-based hold|temporary hold|BlobImmutable|immutab|BlobArchived|\barchived\b",
     re.IGNORECASE,
 )
 
@@ -32,7 +33,20 @@ def is_held(error: str) -> bool:
     "Access denied" alone is not meant, though S3 says it key by key: it is what a role without the right to delete gets
     for all of them, and somebody has to see to that.
     """
-    return _HELD.search(error) is not None
+    return held_by(error) is not None
+
+
+def is_denied(error: str) -> bool:
+    """The store refuses the call for want of a right."""
+    return _DENIED.search(error) is not None
+
+
+def held_by(error: str) -> str | None:
+    """The store's own word for what holds the object, the same for all objects that it holds so; see `is_held`."""
+    found = _HELD.search(error)
+    if found is None:
+        return None
+    return found.group(1) or found.group()
 
 
 def shortened(error: str) -> str:

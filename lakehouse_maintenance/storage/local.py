@@ -60,9 +60,10 @@ class LocalStore:
                 # Nothing was ever there, or another process removed the folder since its parent was read: in both
                 # cases no object lies in it now.
                 continue
-            except OSError as error:
+            except (OSError, ValueError) as error:  # ValueError: no path of this machine, such as half a surrogate pair
+                why = (error.strerror if isinstance(error, OSError) else None) or error
                 raise ListingIncompleteError(
-                    f"cannot list {prefix.text}: {error.strerror or error} at {os.path.join(base, folder)}",
+                    f"cannot list {prefix.text}: {why} at {os.path.join(base, folder)}",
                     hint="the folder must be readable; nothing was concluded from the part that was",
                 ) from error
         if batch:
@@ -202,15 +203,15 @@ def _entry(entry: os.DirEntry[str], location: Location) -> ObjectInfo | None:
         if entry.is_symlink():  # a loop of links
             return None
         raise
-    return _info(location, found) if stat.S_ISREG(found.st_mode) else None
+    return _info(location, found, is_link=entry.is_symlink()) if stat.S_ISREG(found.st_mode) else None
 
 
-def _info(location: Location, found: os.stat_result) -> ObjectInfo:
+def _info(location: Location, found: os.stat_result, *, is_link: bool = False) -> ObjectInfo:
     try:
         modified = datetime.fromtimestamp(found.st_mtime, UTC)
     except (OverflowError, ValueError, OSError):
         modified = None
-    return ObjectInfo(location, found.st_size, modified, None)
+    return ObjectInfo(location, found.st_size, modified, None, is_link)
 
 
 def _failed(what: str, location: Location, error: OSError | ValueError) -> StorageError:

@@ -34,16 +34,18 @@ class Storage:
     masked.
     """
 
-    def __init__(self, properties: Mapping[str, str]) -> None:
+    def __init__(self, properties: Mapping[str, str], *, is_vended: bool = False) -> None:
         self._properties = {key: str(value) for key, value in properties.items()}
         self._clean = masker_for(self._properties).mask
+        self.is_vended = is_vended
+        """The credentials are one table's, handed out by its catalog: they may reach nothing but its folders."""
         self._stores: dict[tuple[str, str], Store] = {}
         self._lock = threading.Lock()
 
     @classmethod
-    def from_properties(cls, properties: Mapping[str, str]) -> Storage:
+    def from_properties(cls, properties: Mapping[str, str], *, is_vended: bool = False) -> Storage:
         """`properties`: PyIceberg's of a catalog or a FileIO (`s3.*`, `client.*`, `gcs.*`, `adls.*`). No I/O."""
-        return cls(properties)
+        return cls(properties, is_vended=is_vended)
 
     def list(self, prefix: Location, *, batch_size: int = 1000) -> Iterator[list[ObjectInfo]]:
         """All objects in the folder `prefix`, in batches of at most `batch_size`, never more than that in memory.

@@ -76,7 +76,8 @@ class Rewriter:
     def rewrite(self, group: Group, deletes: DeleteIndex) -> Replacement:
         """Reads and writes; commits nothing. Outputs of a failed rewrite stay, unreferenced.
 
-        Raises UnsupportedError before anything is written, TableUnreadableError for a damaged input.
+        Raises UnsupportedError, where the store holds an input back also after something was written, and
+        TableUnreadableError for a damaged input.
         """
         for file in group.files:
             if file.file_format != "PARQUET":
