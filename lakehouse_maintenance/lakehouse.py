@@ -49,7 +49,7 @@ from lakehouse_maintenance.storage import Storage
 
 if TYPE_CHECKING:
     from lakehouse_maintenance.doctor import DoctorCheck
-    from lakehouse_maintenance.evidence import Evidence
+    from lakehouse_maintenance.evidence import DeltaPlaces, Evidence
     from lakehouse_maintenance.removal import Entry
 
 
@@ -207,12 +207,19 @@ class Lakehouse:
         return Explanation(found, tuple(past_decisions(self.state, path)))
 
     def _storage_for(self, location: Location) -> Storage:
-        """Of the catalog whose warehouse holds the location, or the first: they are asked what lies around it."""
+        """Of the catalog, or the Delta group, that lies where the location does, or of the first: it is asked what lies
+        around it."""
         for catalog in self.catalogs.values():
             warehouse = catalog.properties.get("warehouse", "")
             if "://" in warehouse and Location.parse(warehouse).authority == location.authority:
                 return catalog.storage()
-        return next(iter(self.catalogs.values())).storage()
+        groups = self._delta_places()
+        for group in groups:
+            if any(root.authority == location.authority for root in (*group.roots, *group.tables.values())):
+                return group.storage
+        return next(
+            (catalog.storage() for catalog in self.catalogs.values()), groups[0].storage if groups else Storage({})
+        )
 
     def quarantined(self) -> list[Quarantined]:
         """Every entry of the quarantine, oldest first, those that were restored or purged included."""
@@ -298,6 +305,7 @@ class Lakehouse:
             progress=self.progress,
             memory_limit=self.config.engine.memory_limit,
             evidence=self._evidence(),
+            shared_locations=self.config.shared_locations,
         )
 
     def _quarantining(self, run_id: str | None) -> Quarantining:
@@ -335,10 +343,15 @@ class Lakehouse:
             return catalog.storage()
 
     def _evidence(self) -> Evidence:
-        from lakehouse_maintenance.evidence import DeltaPlaces, Evidence
+        from lakehouse_maintenance.evidence import Evidence
+
+        return Evidence(self.catalogs, self._delta_places(), self.state.cache)
+
+    def _delta_places(self) -> list[DeltaPlaces]:
+        from lakehouse_maintenance.evidence import DeltaPlaces
         from lakehouse_maintenance.storage.options import from_storage_options
 
-        groups = [
+        return [
             DeltaPlaces(
                 name,
                 Storage.from_properties(from_storage_options(group.storage_options)),
@@ -347,7 +360,6 @@ class Lakehouse:
             )
             for name, group in self.config.delta.items()
         ]
-        return Evidence(self.catalogs, groups, self.state.cache)
 
     def _run_one(self, run: Run, target: Target, plan: TablePlan) -> TableOutcome:
         return run_table(run, target, plan)

@@ -36,10 +36,12 @@ def metadata_at(storage: Storage, folders: Sequence[Location]) -> list[Row]:
     """Metadata files in the `metadata/` of these folders themselves. Raises StorageError."""
     found: list[Row] = []
     for folder in folders:
+        place = folder.child("metadata")
         with _as_far_as_it_may(storage):
-            for batch in storage.list(folder.child("metadata")):
-                rows = [row_of(info) for info in batch]
-                found += [row for row in rows if is_metadata_file(row[0])]
+            for batch in storage.list(place):
+                # A database may be called `metadata`: what lies deeper belongs to tables of its own.
+                here = (info for info in batch if info.location.key.rpartition("/")[0] == place.key)
+                found += [row for row in map(row_of, here) if is_metadata_file(row[0])]
     return found
 
 

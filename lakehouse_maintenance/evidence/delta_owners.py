@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
 from lakehouse_maintenance.delta import find_log, references, table_root_of
+from lakehouse_maintenance.evidence.links import led_to
 from lakehouse_maintenance.evidence.markers import Zone
 from lakehouse_maintenance.evidence.owners import Look, Owner, Unread
 from lakehouse_maintenance.model.errors import LakehouseError
@@ -15,26 +18,36 @@ from lakehouse_maintenance.storage import Storage
 
 DELTA = "delta"
 _BATCH = 4096
+_TIMES = 5
+_LONGEST_SECONDS = 600.0
 
 
 @dataclass
 class DeltaPlaces:
-    """One configured group. `tables`: name → root. `roots`: folders that are scanned for logs, once in its lifetime."""
+    """One configured group. `tables`: name → root. `roots`: folders that are scanned for logs: again as soon as five
+    times as long has passed as it took, and after ten minutes at most."""
 
     group: str
     storage: Storage
     tables: Mapping[str, Location] = field(default_factory=dict)
     roots: Sequence[Location] = ()
-    _scanned: dict[str, Location] | None = None
+    _scanned: list[tuple[str, Location]] | None = None
+    _scan_again_at: float = 0.0
 
-    def all_tables(self) -> dict[str, Location]:
-        """Name → root. Raises StorageError where a root cannot be listed to the end."""
-        if self._scanned is None:
-            found: dict[str, Location] = {}
-            for root in self.roots:
-                found |= {_name(self.group, root, table): table for table in _scan(self.storage, root)}
+    def all_tables(self) -> list[tuple[str, Location]]:
+        """Name and root of each; names may come more than once, since they tell only what is below a root.
+
+        Raises StorageError where a root cannot be listed to the end.
+        """
+        began = time.monotonic()
+        if self._scanned is None or began >= self._scan_again_at:
+            self._scanned = None  # what was found before is not all there is, should this fail
+            found = [
+                (_name(self.group, root, table), table) for root in self.roots for table in _scan(self.storage, root)
+            ]
             self._scanned = found
-        return {**self._scanned, **{f"{self.group}.{name}": root for name, root in self.tables.items()}}
+            self._scan_again_at = began + min(_TIMES * (time.monotonic() - began), _LONGEST_SECONDS)
+        return [*self._scanned, *((f"{self.group}.{name}", root) for name, root in self.tables.items())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,13 +77,18 @@ class DeltaNames:
 
 def delta_owners(groups: Sequence[DeltaPlaces], known: dict[str, Owner]) -> tuple[list[Owner | Unread], str | None]:
     """Every table of every group, and why there may be more. `known`: as in `iceberg_owners`."""
-    found: list[Owner | Unread] = []
+    tables: dict[tuple[str, Location], Storage] = {}
     for group in groups:
         try:
-            tables = group.all_tables()
+            tables |= dict.fromkeys(group.all_tables(), group.storage)
         except LakehouseError as error:
-            return found, f"the Delta tables of {group.group} are not known: {error.message}"
-        found += [delta_owner(name, root, group.storage, known) for name, root in tables.items()]
+            return [], f"the Delta tables of {group.group} are not known: {error.message}"
+    # An owner's name stands for one table everywhere: two of one name must not be taken for one.
+    named = Counter(name for name, _ in tables)
+    found = [
+        delta_owner(name if named[name] == 1 else f"{name} at {root.text}", root, storage, known)
+        for (name, root), storage in tables.items()
+    ]
     known.clear()
     known.update({owner.name: owner for owner in found if isinstance(owner, Owner)})
     return found, None
@@ -115,9 +133,11 @@ def _folders_outside(root: Location, names: DeltaNames) -> list[str]:
     """Folders of referenced files that do not lie in the table's own."""
     seen: dict[str, None] = {}
     for batch in names.paths():
-        for path in batch:
+        for path in (*batch, *led_to(batch)):
             seen[path[: path.rfind("/") + 1]] = None
-    return [folder for folder in seen if not root.contains(Location.parse(folder))]
+    found = [(folder, Location.parse(folder)) for folder in seen]
+    real = root.resolved
+    return [text for text, folder in found if not (root.contains(folder) and real.contains(folder.resolved))]
 
 
 def _scan(storage: Storage, root: Location) -> Iterator[Location]:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lakehouse_maintenance.catalogs import Catalog
 from lakehouse_maintenance.evidence.around import ancestors, logs_at, metadata_at
 from lakehouse_maintenance.evidence.delta_owners import DeltaPlaces, delta_owner, delta_owners, log_zones
 from lakehouse_maintenance.evidence.iceberg_owners import iceberg_owners
 from lakehouse_maintenance.evidence.index import ReferenceIndex, Spelling
+from lakehouse_maintenance.evidence.links import led_to
 from lakehouse_maintenance.evidence.markers import Markers, Zone, metadata_zones
 from lakehouse_maintenance.evidence.owners import Look, Owner, Unread
 from lakehouse_maintenance.iceberg.manifests import BlobCache
@@ -72,16 +73,28 @@ class Evidence:
         """
         if not near or not self._whole.is_fresh():
             with self._whole.measured():
-                return self._steady(lambda owner: True)
+                look = self._steady(lambda owner: True)
+            if look.incomplete is not None:
+                self._whole.at = None
+            return look
         return self._steady(lambda owner: owner.reaches(near))
 
     def _steady(self, is_asked: Callable[[Owner], bool]) -> Look:
         look = self._look(is_asked)
+        gone = look.gone()
         for _ in range(_LOOKS - 1):
             if not look.gone():
-                break
+                return look
             look = self._look(is_asked)
-        return look
+            gone &= look.gone()
+        # Named by each listing and denied each time: it did not go away, it is hidden from us (404 for 403).
+        hidden = tuple(
+            replace(one, is_lost=True, why=f"its catalog lists it and does not find it: {one.why}")
+            if one.name in gone
+            else one
+            for one in look.unread
+        )
+        return replace(look, unread=hidden)
 
     def _look(self, is_asked: Callable[[Owner], bool]) -> Look:
         found, incomplete = iceberg_owners(self.catalogs, self.cache, self._iceberg, is_asked)
@@ -125,6 +138,7 @@ def index_references(
             is_home: dict[str, bool] = {}
             for paths in owner.names.paths():
                 index.add(paths)
+                index.add(list(led_to(paths)))
                 away = []
                 for path in paths:
                     root = _root(path)
@@ -218,7 +232,7 @@ class StillUnowned:
             if self.asked.get(owner.name) == owner.token:
                 continue
             for batch in owner.names.paths():
-                for path in batch:
+                for path in (*batch, *led_to(batch)):
                     for candidate in self.paths.named_by(path):
                         self.owned.setdefault(candidate, f"{owner.name} references it")
             self.asked[owner.name] = owner.token

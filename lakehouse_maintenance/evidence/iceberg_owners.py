@@ -8,12 +8,14 @@ and what a whole table reaches under its pointer, so a second look reads only wh
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
 from lakehouse_maintenance.catalogs import Catalog, TableKind, discover
+from lakehouse_maintenance.evidence.links import led_to
 from lakehouse_maintenance.evidence.owners import Owner, Unread
 from lakehouse_maintenance.iceberg.manifests import BlobCache, ManifestFile, ManifestReader
 from lakehouse_maintenance.iceberg.metadata import Metadata, read_metadata
@@ -29,6 +31,9 @@ _WRITE_PATHS = ("write.data.path", "write.metadata.path", "write.object-storage.
 ICEBERG = "iceberg"
 _AT_ONCE = 8
 _MANIFESTS_A_CALL = 256
+_UNIQUE = re.compile(r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}", re.IGNORECASE)
+"""In the names that catalogs give to metadata files. Engines without a catalog count instead (`v3.metadata.json`), and
+count again from 1 for a table that is made anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +138,11 @@ def _told_apart(
     Every SQL database has a catalog of some common name, so what it holds under the name of a configured catalog may be
     another table. An owner's name stands for one table everywhere: the two must not be taken for one.
     """
-    pointers = {owner.name: owner.token for owner in found if isinstance(owner, Owner)}
+    pointers = {
+        owner.name: owner.names.pointer
+        for owner in found
+        if isinstance(owner, Owner) and isinstance(owner.names, IcebergNames)
+    }
     taken = {owner.name for owner in found}
     for catalog, catalog_name, name, pointer in foreign:
         configured = catalogs.get(catalog_name)
@@ -187,17 +196,18 @@ def _read(
 ) -> Owner | Unread:
     names = IcebergNames(name, pointer, storage, cache)
     before = known.get(name)
-    if before is not None and before.token == pointer:
-        return replace(before, names=names)  # vended credentials are new each time
     places = list(_around(pointer))
     try:
-        key = f"owner-1:{pointer}"
+        token = _token(storage, pointer)
+        if before is not None and before.token == token:
+            return replace(before, names=names)  # vended credentials are new each time
+        key = f"owner-2:{token}"
         blob = None if cache is None else cache.get_many([key]).get(key)
         if blob is not None:
             uuid, folder_texts, elsewhere_texts, keeps_all = json.loads(blob)
             folders = tuple(map(Location.parse, folder_texts))
             elsewhere = tuple(map(Location.parse, elsewhere_texts))
-            return Owner(name, database, ICEBERG, pointer, uuid, folders, elsewhere, names, keeps_all)
+            return Owner(name, database, ICEBERG, token, uuid, folders, elsewhere, names, keeps_all)
         metadata = read_metadata(storage, name, pointer)
         folders = folders_of(metadata)
         places += folders
@@ -208,10 +218,18 @@ def _read(
             texts = [metadata.uuid, [one.text for one in folders], [one.text for one in elsewhere], keeps_all]
             reach = [one.text for one in (*folders, *elsewhere)]
             cache.put_many({key: json.dumps(texts).encode(), f"reach-1:{name}": json.dumps(reach).encode()})
-        return Owner(name, database, ICEBERG, pointer, metadata.uuid, folders, elsewhere, names, keeps_all)
+        return Owner(name, database, ICEBERG, token, metadata.uuid, folders, elsewhere, names, keeps_all)
     except (LakehouseError, ValueError, TypeError) as error:
         places += _last_reach(name, before, cache)
         return Unread(name, database, str(error), tuple(dict.fromkeys(places)))
+
+
+def _token(storage: Storage, pointer: str) -> str:
+    """What changes whenever the metadata does: the pointer; with size, time and tag where its name may come again."""
+    if _UNIQUE.search(pointer.rpartition("/")[2]):
+        return pointer
+    info = storage.stat(Location.parse(pointer))
+    return pointer if info is None else f"{pointer} {info.size} {info.modified} {info.etag}"
 
 
 def _last_reach(name: str, before: Owner | None, cache: BlobCache | None) -> Iterator[Location]:
@@ -228,13 +246,17 @@ def _last_reach(name: str, before: Owner | None, cache: BlobCache | None) -> Ite
 def _elsewhere(
     metadata: Metadata, reader: ManifestReader, folders: Sequence[Location], cache: BlobCache | None
 ) -> Iterator[Location]:
-    """Folders of referenced files that lie in none of the table's own, each once."""
+    """Folders of referenced files that lie in none of the table's own, each once.
+
+    Also those that do by their text and not by where a symbolic link in the table's folder leads.
+    """
     seen: set[str] = set()
+    homes = [(own, own.resolved) for own in folders]
     for folder in _reached_folders(metadata, reader, cache):
         if folder not in seen:
             seen.add(folder)
             place = Location.parse(folder)
-            if not any(own.contains(place) for own in folders):
+            if not any(own.contains(place) and real.contains(place.resolved) for own, real in homes):
                 yield place
 
 
@@ -256,7 +278,7 @@ def _folders_of_files(
     manifests: Sequence[ManifestFile], reader: ManifestReader, cache: BlobCache | None
 ) -> Iterator[str]:
     """Folders of the live files of each manifest: remembered apart from the files, which are many more."""
-    keys = {f"folders-1:{manifest.path}:{manifest.length}": manifest for manifest in manifests}
+    keys = {f"folders-2:{manifest.path}:{manifest.length}": manifest for manifest in manifests}
     blobs = {} if cache is None else cache.get_many(keys)
     fresh: dict[str, bytes] = {}
     missing = {manifest.path: key for key, manifest in keys.items() if key not in blobs}
@@ -264,7 +286,8 @@ def _folders_of_files(
         yield from json.loads(blob)
     wanted = [manifest for manifest in manifests if manifest.path in missing]
     for manifest, files in reader.live_files_by_manifest(wanted):
-        folders = sorted({_folder(file.path) for file in files})
+        names = [file.path for file in files]
+        folders = sorted({_folder(name) for name in (*names, *led_to(names))})
         fresh[missing[manifest.path]] = json.dumps(folders).encode("utf-8", "surrogatepass")
         yield from folders
     if fresh and cache is not None:
@@ -280,7 +303,7 @@ def _around(pointer: str) -> Iterator[Location]:
     """The folder above the metadata file's own: a table's location, as every engine lays it out."""
     try:
         location = Location.parse(pointer)
-    except LakehouseError:
+    except (LakehouseError, TypeError):
         return
     segments = location.segments
     if len(segments) > 2:

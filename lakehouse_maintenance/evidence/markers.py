@@ -34,7 +34,12 @@ class Zone:
 
     def covers(self, location: Location) -> bool:
         """Whether the object may be one of those."""
-        return self.where is None or self.where.contains(location) or self.where.collapsed.contains(location.collapsed)
+        return (
+            self.where is None
+            or self.where.contains(location)
+            or self.where.collapsed.contains(location.collapsed)
+            or self.where.resolved.contains(location.resolved)
+        )
 
 
 def is_metadata_file(path: str) -> bool:

@@ -107,9 +107,9 @@ class Look:
         found = ((owner, owner.shares(places)) for owner in self.owners if owner.name != name)
         return [(owner, *met) for owner, met in found if met is not None]
 
-    def gone(self) -> bool:
-        """Whether a table went away while the catalog was read: it may have another name by now, and be missing."""
-        return any(table.is_gone for table in self.unread)
+    def gone(self) -> frozenset[str]:
+        """Tables that went away while the catalog was read: they may have other names by now, and be missing."""
+        return frozenset(table.name for table in self.unread if table.is_gone)
 
     def uuids(self) -> frozenset[str]:
         """Of every owner that has one."""

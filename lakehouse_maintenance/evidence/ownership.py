@@ -8,6 +8,7 @@ from lakehouse_maintenance.evidence.around import row_of
 from lakehouse_maintenance.evidence.delta_owners import DELTA
 from lakehouse_maintenance.evidence.evidence import Evidence, index_references, unknown_zones
 from lakehouse_maintenance.evidence.index import Spelling
+from lakehouse_maintenance.evidence.links import led_to
 from lakehouse_maintenance.evidence.markers import Markers
 from lakehouse_maintenance.evidence.owners import Look, Owner
 from lakehouse_maintenance.model.errors import LakehouseError
@@ -25,7 +26,8 @@ class Meant:
         self._folders = tuple(form.rstrip("/") + "/" for form in self._forms)
 
     def __call__(self, reference: str) -> bool:
-        return any(form in self._forms or form.startswith(self._folders) for form in forms(reference))
+        names = (reference, *led_to((reference,)))
+        return any(form in self._forms or form.startswith(self._folders) for name in names for form in forms(name))
 
 
 def ownership(evidence: Evidence, storage: Storage, location: Location) -> Ownership:

@@ -16,12 +16,20 @@ from typing import Any
 from lakehouse_maintenance.evidence import Look, Spelling, StillUnowned, Zone, folders_of, forbids_deleting
 from lakehouse_maintenance.execution.claims import Claims
 from lakehouse_maintenance.execution.clock import now_ms, now_text
+from lakehouse_maintenance.execution.guards import refuse_blocked
 from lakehouse_maintenance.execution.making import Target, describe
 from lakehouse_maintenance.execution.observe import observe
-from lakehouse_maintenance.execution.orphan_search import shared_refusal, unknown_now
+from lakehouse_maintenance.execution.orphan_search import (
+    NOT_GIVEN,
+    foreign_zones,
+    own_folders,
+    shared_refusal,
+    told,
+    unknown_now,
+)
 from lakehouse_maintenance.execution.quarantining import finish_entry_lists
 from lakehouse_maintenance.execution.versions import versions_kept
-from lakehouse_maintenance.execution.work import Run
+from lakehouse_maintenance.execution.work import Blocked, Run
 from lakehouse_maintenance.iceberg.metadata import Metadata
 from lakehouse_maintenance.model.actions import Action
 from lakehouse_maintenance.model.errors import LakehouseError, LeaseLostError, TableError
@@ -50,7 +58,7 @@ class Deletion:
 
     `forbidden`: with each look, a further reason why nothing may be deleted in these places, or None. `spelling`: which
     schemes and authorities were declared to mean the same. `zones`: where it is not known who owns a file, which stays.
-    `concurrency`: see Remover.
+    `own`: folders to which the table's files are limited, or None. `concurrency`: see Remover.
     """
 
     run: Run
@@ -60,6 +68,7 @@ class Deletion:
     forbidden: Callable[[Look, Sequence[Location]], str | None] = field(default=lambda look, places: None)
     spelling: Spelling = field(default_factory=Spelling)
     zones: Sequence[Zone] = ()
+    own: tuple[Location, ...] | None = None
     concurrency: int | None = None
 
     def refuse(self, metadata: Metadata) -> None:
@@ -167,7 +176,10 @@ class Deletion:
             raise TableError(f"{name}: nothing was deleted: {why}", field=name)
 
     def _unknown(self, path: str) -> str | None:
-        return next((zone.why for zone in self.zones if zone.covers(Location.parse(path))), None)
+        location = Location.parse(path)
+        if self.own is not None and not any(folder.contains(location) for folder in self.own):
+            return NOT_GIVEN
+        return next((zone.why for zone in self.zones if zone.covers(location)), None)
 
     def _places(self, metadata: Metadata) -> tuple[Location, ...]:
         return self.spelling.everywhere(folders_of(metadata))
@@ -203,7 +215,10 @@ def finish_open_lists(run: Run, target: Target, lease: Lease) -> list[str]:
             continue
         left = f"the files that run {head.run_id} left to delete are not all gone"
         try:
+            refuse_blocked(observe(target.catalog, target.name, run.cache).metadata, None, target)
             removal = _of_list(run, target, head, lease).remove(head, resumed=True)
+        except Blocked:
+            continue  # its owner says no since the list was made: it waits for another word
         except LeaseLostError:
             raise
         except LakehouseError as error:
@@ -216,15 +231,15 @@ def finish_open_lists(run: Run, target: Target, lease: Lease) -> list[str]:
 
 
 def _of_list(run: Run, target: Target, head: RemovalList, lease: Lease) -> Deletion:
-    """The deletion that the list was made for: under the same spelling, and refused on the same shared places.
+    """The deletion that the list was made for: under the same spelling.
 
-    Signs of unseen tables are looked for again: one may have come, and taken over a file that lay there, since the
-    killed run looked.
+    What may have changed since the killed run looked is looked for again: signs of unseen tables that have come and
+    taken over a file, and what is told of shared places. Both then and now it must be told whose files are whose.
     """
     if head.action != Action.REMOVE_ORPHAN_FILES:
         return Deletion(run, target, head.action, lease)
     name, seen = str(target.name), head.evidence
-    shares_with = seen.get("shares_with", ())
+    shares_with = told(name, run.shared_locations).intersection(seen.get("shares_with", ()))
     spelling = Spelling(seen.get("equal_schemes"), seen.get("equal_authorities"))
     return Deletion(
         run,
@@ -233,5 +248,6 @@ def _of_list(run: Run, target: Target, head: RemovalList, lease: Lease) -> Delet
         lease,
         forbidden=lambda look, places: shared_refusal(look, places, name, shares_with),
         spelling=spelling,
-        zones=unknown_now(run, target, spelling),
+        zones=[*unknown_now(run, target, spelling), *foreign_zones(name, run.shared_locations)],
+        own=own_folders(name, run.shared_locations),
     )

@@ -34,6 +34,7 @@ from lakehouse_maintenance.evidence import (
 )
 from lakehouse_maintenance.execution.clock import now_ms
 from lakehouse_maintenance.execution.making import Target
+from lakehouse_maintenance.execution.missing import missing_file
 from lakehouse_maintenance.execution.observe import observe
 from lakehouse_maintenance.execution.unanswered import unanswered
 from lakehouse_maintenance.execution.versions import versions_kept
@@ -58,6 +59,9 @@ from lakehouse_maintenance.storage import Storage
 
 if TYPE_CHECKING:
     from lakehouse_maintenance.config.settings import Limits, SharedLocation
+
+
+NOT_GIVEN = "shared_locations does not give it to this table"
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +97,12 @@ class Search:
     notes: list[str] = field(default_factory=list)
 
 
-def search(run: Run, target: Target, asked: OrphanRequest, settings: OrphanSettings) -> Search:
+def search(
+    run: Run, target: Target, asked: OrphanRequest, settings: OrphanSettings, *, to_remove: bool = False
+) -> Search:
     """Looks for orphans in one table; changes nothing.
+
+    `to_remove`: what is found is to go, so metadata has to prove right where it can: every file that it names is there.
 
     Raises InputError for a request that does not fit the table, Blocked where nothing can be concluded, and what
     listing and reading raise.
@@ -139,9 +147,17 @@ def search(run: Run, target: Target, asked: OrphanRequest, settings: OrphanSetti
             result.notes += [one.note() for one in lost]
             own = own_folders(name, settings.shared)
             homes = sorted(folders_of(metadata), key=lambda home: -len(home.folder_key))
-            comparison = _Comparison(index, zones, linked, own, mode, result, homes, settings.limits.removed_files + 1)
+            most = settings.limits.removed_files + 1
+            comparison = _Comparison(index, zones, linked, own, mode, result, homes, most, settings.quarantine_prefix)
             for rows in spool:
                 comparison.take(rows)
+        if to_remove and result.orphans:
+            gone = missing_file(reaching, places, spelling, spool, observed.storage)
+            if gone is not None:
+                raise Blocked(
+                    f"nothing was deleted: what metadata says is not so; it may be damaged, and mean one of the orphan "
+                    f"files: {gone}. Restore that file, or let the snapshots go that need it"
+                )
     return result
 
 
@@ -216,7 +232,9 @@ def refuse(look: Look, metadata: Metadata, target: Target, settings: OrphanSetti
     """Raises Blocked where nobody may conclude anything about files of this table."""
     name = target.name
     places = spelling.everywhere(folders_of(metadata))
-    why = look.refusal(name.database, places) or shared_refusal(look, places, str(name), told(str(name), settings))
+    why = look.refusal(name.database, places) or shared_refusal(
+        look, places, str(name), told(str(name), settings.shared)
+    )
     owner = look.owner(str(name))
     if why is None and owner is None:
         why = "it is not in its catalog any more"
@@ -228,9 +246,9 @@ def refuse(look: Look, metadata: Metadata, target: Target, settings: OrphanSetti
         raise Blocked(why)
 
 
-def told(name: str, settings: OrphanSettings) -> frozenset[str]:
+def told(name: str, shared: Sequence[SharedLocation]) -> frozenset[str]:
     """Tables of which it was told which files are theirs and which this table's."""
-    pairs = (pair for pair in settings.shared if name in pair.tables and pair.files.get(name))
+    pairs = (pair for pair in shared if name in pair.tables and pair.files.get(name))
     return frozenset(other for pair in pairs for other in pair.tables if other != name)
 
 
@@ -287,7 +305,8 @@ def _refuse_covered(name: str, places: Sequence[Location], zones: Sequence[Zone]
 @dataclass
 class _Comparison:
     """Listed files against references and rules. `homes`: the table's folders, the innermost first. `own`: folders to
-    which its files are limited, or None. `most`: so many orphans are named, the others counted."""
+    which its files are limited, or None. `most`: so many orphans are named, the others counted. `aside`: the name of
+    folders that hold what is in quarantine."""
 
     index: ReferenceIndex
     zones: Sequence[Zone]
@@ -297,6 +316,7 @@ class _Comparison:
     result: Search
     homes: Sequence[Location]
     most: int
+    aside: str
 
     def take(self, rows: Sequence[Row]) -> None:
         result = self.result
@@ -317,13 +337,16 @@ class _Comparison:
     def _keeps(self, row: Row, is_mismatched: bool) -> str | None:
         path, size, modified = row
         location = Location.parse(path)
-        why = self.result.rules.keeps(_below(location, self.homes), size, modified)
+        below = _below(location, self.homes)
+        why = self.result.rules.keeps(below, size, modified)
+        if why is None and self.aside in below.split("/"):
+            why = "it lies in quarantine"
         if why is None:
             why = next((zone.why for zone in self.zones if zone.covers(location)), None)
         if why is None and self.linked and location.resolved in self.linked:
             why = "a symbolic link leads to it"
         if why is None and self.own is not None and not any(folder.contains(location) for folder in self.own):
-            why = "shared_locations does not give it to this table"
+            why = NOT_GIVEN
         if why is None and is_mismatched and self.mode != DELETE:
             why = MISMATCH
             if self.mode == ERROR:

@@ -14,11 +14,12 @@ from typing import Any
 
 from lakehouse_maintenance.execution.clock import now_text
 from lakehouse_maintenance.execution.deleting import finish_open_lists
+from lakehouse_maintenance.execution.guards import refuse_blocked
 from lakehouse_maintenance.execution.leftovers import Cleaned, StillOwned, clean
 from lakehouse_maintenance.execution.making import Target
 from lakehouse_maintenance.execution.observe import observe
 from lakehouse_maintenance.execution.traces import Trace, trace
-from lakehouse_maintenance.execution.work import ROLLBACK, Run
+from lakehouse_maintenance.execution.work import ROLLBACK, Blocked, Run
 from lakehouse_maintenance.iceberg.metadata import Metadata
 from lakehouse_maintenance.iceberg.rollback import stands_behind
 from lakehouse_maintenance.model.actions import Action, Status
@@ -113,6 +114,10 @@ class Recovery:
         if not entries:
             return
         observed = observe(self.target.catalog, self.target.name, self.run.cache)
+        try:
+            refuse_blocked(observed.metadata, None, self.target)
+        except Blocked:
+            return  # its owner says no by now: they wait for another word
         for entry in entries:
             run_id, action = str(entry["run_id"]), str(entry["action"])
             left = trace(self.run.state.journal.events(table=name, run_id=run_id), run_id, action)

@@ -38,6 +38,8 @@ def orphans_of_table(
     """Looks for orphan files of a table and, where asked to, removes them. Never raises for what concerns the table."""
     name = str(target.name)
     run.progress.begin(name, "listing", 0, 0)
+    recovery: Recovery | None = None
+    left: list[str] = []
     try:
         if not delete:
             result = _dry_run(run, target, asked, settings)
@@ -46,7 +48,7 @@ def orphans_of_table(
                 recovery = Recovery(run, target, lease)
                 recovery.tell_outcomes()
                 left = recovery.finish_lists()
-                result = _with_recovery(_remove(run, target, asked, settings, lease), recovery, left)
+                result = _remove(run, target, asked, settings, lease)
     except (Blocked, LeaseHeldError) as error:
         why = describe(error) if isinstance(error, LeaseHeldError) else str(error)
         result = OrphanResult(name, Status.BLOCKED, why, dry_run=not delete)
@@ -56,6 +58,9 @@ def orphans_of_table(
         # A fault of ours or of a library, met on this table: it must not stop the others.
         _logger.exception("%s: looking for orphan files failed", name)
         result = OrphanResult(name, Status.FAILED, f"unexpected {type(error).__name__}: {error}", dry_run=not delete)
+    if recovery is not None:
+        # Also where this run itself was refused: the files of an earlier one may be gone.
+        result = _with_recovery(result, recovery, left)
     run.progress.end(name, result.status)
     return result
 
@@ -78,7 +83,7 @@ def _dry_run(run: Run, target: Target, asked: OrphanRequest, settings: OrphanSet
 
 
 def _remove(run: Run, target: Target, asked: OrphanRequest, settings: OrphanSettings, lease: Lease) -> OrphanResult:
-    found = search(run, target, asked, settings)
+    found = search(run, target, asked, settings, to_remove=True)
     refuse_blocked(found.metadata, None, target)
     result = replace(_found(target, found), dry_run=False)
     if asked.plan_digest is not None and asked.plan_digest != result.digest:
@@ -92,23 +97,7 @@ def _remove(run: Run, target: Target, asked: OrphanRequest, settings: OrphanSett
     if not found.files:
         run.memory.ran(str(target.name), _ACTION, now_ms())
         return replace(result, reason="no orphan files")
-    _require_whole(run, target, found)
     return _delete(run, target, asked, settings, found, result, lease)
-
-
-def _require_whole(run: Run, target: Target, found: Search) -> None:
-    """Raises Blocked where a file is missing that a branch or tag needs.
-
-    Manifests have no checksum: one with a flipped bit names a file that is not there, and the one that it meant looks
-    like nobody's. Only in the stores that were listed: elsewhere nothing could look so.
-    """
-    stores = [place.with_key("") for place in found.places]
-    check = kept_snapshots_present(target.catalog, target.name, run.cache, places=stores, spell=found.spelling.declared)
-    if not check.passed:
-        raise Blocked(
-            "nothing was deleted: what the table's metadata says of its files is not so; it may be damaged, and mean "
-            f"one of the orphan files: {check.detail}"
-        )
 
 
 def _delete(
@@ -122,7 +111,7 @@ def _delete(
 ) -> OrphanResult:
     name = str(target.name)
     run = replace(run, digest=result.digest or "")
-    shares_with = sorted(told(name, settings))
+    shares_with = sorted(told(name, settings.shared))
     deletion = Deletion(
         run,
         target,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lakehouse_maintenance.evidence import Evidence
 from lakehouse_maintenance.execution.memory import Memory
@@ -13,6 +13,9 @@ from lakehouse_maintenance.execution.progress import Progress
 from lakehouse_maintenance.iceberg.commit import Committed
 from lakehouse_maintenance.iceberg.manifests import BlobCache
 from lakehouse_maintenance.state import State
+
+if TYPE_CHECKING:
+    from lakehouse_maintenance.config.settings import SharedLocation
 
 ROLLBACK = "rollback"
 """The journal's name for it; no action of plans."""
@@ -23,7 +26,7 @@ MOST_FILES_NAMED = 2000
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What all tables of one run share."""
+    """What all tables of one run share. `shared_locations`: whose files are whose, as `lakehouse.yaml` says it now."""
 
     run_id: str
     owner: str
@@ -34,6 +37,7 @@ class Run:
     progress: Progress
     memory_limit: int
     evidence: Evidence
+    shared_locations: Sequence[SharedLocation] = ()
 
 
 @dataclass

@@ -116,7 +116,7 @@ class _Part:
         self._rows[kept.rest] = kept
 
     def keep_as_it_was(self, rest: str) -> None:
-        """An object that could not be looked at: whatever an earlier run recorded still holds."""
+        """An object that is not looked at: whatever an earlier run recorded still holds."""
         if rest in self.earlier:
             self._rows[rest] = self.earlier[rest]
 
@@ -125,22 +125,25 @@ class _Part:
         self._rows[rest] = record(rest, copy)
 
     def drop(self, move: _Move) -> None:
-        """The source stays, so its copy goes, where it is ours: made now, or by an earlier run."""
+        """The source stays, so its copy goes, where it is ours: made now, or by an earlier run.
+
+        A copy that holds something else may be the last of what was moved: the name was used again since.
+        """
         earlier = self.earlier.get(move.rest)
         if move.copy is not None or (earlier is not None and self._is_ours(move, earlier)):
             self._rows.setdefault(move.rest, earlier or Kept(move.rest, move.source.size))
             self._dropped[move.target] = move
+        elif earlier is not None and earlier.is_copied and move.there is not None:
+            self.keep(earlier)
 
     def forget(self, move: _Move) -> None:
         """Nothing was copied, and nothing will be."""
         self._rows.pop(move.rest, None)
 
     def _is_ours(self, move: _Move, earlier: Kept) -> bool:
-        """Whether what lies at the target is the copy that an earlier run made, or was about to make."""
-        if move.there is None:
+        """Whether what lies at the target is the copy of this source that an earlier run made, or was about to make."""
+        if move.there is None or not is_recorded(earlier, move.there):
             return False
-        if earlier.is_copied:
-            return is_recorded(earlier, move.there)
         try:
             return have_same_bytes(self._context.storage, move.source, move.there)
         except StorageError:
@@ -184,6 +187,7 @@ def _begun(context: Context, entry: Entry, candidates: Sequence[Candidate], batc
             batch.keep(candidate.path, "outside the folder that is quarantined")
         elif not context.permit.covers(location):
             batch.keep(candidate.path, "outside the places that may be cleaned")
+            part.keep_as_it_was(rest)
         else:
             sources[location] = candidate, rest
     targets = {location: entry.aside(Kept(rest, 0)) for location, (_, rest) in sources.items()}

@@ -12,6 +12,7 @@ from lakehouse_maintenance.model.events import Event
 from lakehouse_maintenance.model.locations import Location
 from lakehouse_maintenance.removal.clearing import cleared, still_meant
 from lakehouse_maintenance.removal.context import Context
+from lakehouse_maintenance.removal.copies import look
 from lakehouse_maintenance.removal.deleting import Fate, Told, delete_batch
 from lakehouse_maintenance.removal.lists import (
     Candidate,
@@ -30,6 +31,7 @@ from lakehouse_maintenance.removal.quarantine import (
     EntryState,
     count_objects,
     put_entry,
+    put_part,
     read_entry,
     read_parts,
     settle,
@@ -259,10 +261,23 @@ class Remover:
             purge_part(context, entry, part, batch)
             self._told(context, batch, sum(kept.size for kept in part), number)
         if result.kept and result.is_complete:
-            # Asked for again, it is tried again; until then nobody has to finish it.
+            # Somebody may need what stays by now: it can be restored, or purged another time.
+            put_entry(self.state, replace(self._with_what_is_left(entry), state=EntryState.QUARANTINED))
             close_list(self.state, context.head, result.as_json())
             return
         self._finish(context, entry, EntryState.PURGED, result)
+
+    def _with_what_is_left(self, entry: Entry) -> Entry:
+        """The list of the purge is open meanwhile: killed amid it, the next run purges and counts again."""
+        objects = size = 0
+        for number, part in enumerate(read_parts(self.state, entry)):
+            seen = look(self.storage, [entry.aside(kept) for kept in part])
+            left = [kept for kept in part if seen[entry.aside(kept)] is not None]
+            if left != part:
+                put_part(self.state, entry, number, left)
+            objects += len(left)
+            size += sum(kept.size for kept in left)
+        return replace(entry, objects=objects, bytes=size)
 
     def _ready(self, entry: Entry, operation: Operation) -> Entry:
         """The entry, read to the last part. Raises unless the operation may begin, or go on."""

@@ -13,6 +13,7 @@ from pyiceberg.table import Table
 from lakehouse_maintenance.model.actions import Action, Status
 from lakehouse_maintenance.model.locations import Location
 from lakehouse_maintenance.planning.tables import Request as Asked
+from lakehouse_maintenance.removal import read_entry
 from lakehouse_maintenance_tests.engine.faulty import (
     ARCHIVED,
     Faulty,
@@ -132,6 +133,7 @@ def test_an_archived_orphan_cannot_be_moved_aside(faulty: Faulty) -> None:
     assert orphans[0] in lake.objects()
     assert not is_open(ours)
     assert result.quarantine is not None
+    assert read_entry(ours.state, result.quarantine).objects == 11
     faulty.heals()
     restored = ours.restore(result.quarantine)
     assert restored.status is Status.DONE, restored

@@ -29,6 +29,8 @@ from lakehouse_maintenance_tests.engine.stores import SCHEMA, Lake
 from lakehouse_maintenance_tests.engine.tables import ids
 from lakehouse_maintenance_tests.golden_delta.fixture import table_folder
 
+pytestmark = pytest.mark.requirement("RS-05")
+
 OTHERS = (None, 7, -1, "x", "../../x", [7], {"x": 7}, [None], True, 1e400)
 """Put in the place of each value of a metadata file."""
 

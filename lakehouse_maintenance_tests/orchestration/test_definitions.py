@@ -269,7 +269,9 @@ def test_dagster_dev_shows_the_assets_without_a_catalog_and_one_error_for_a_wron
             entries = ask(address, ENTRIES)["workspaceOrError"]["locationEntries"]
             (repository,) = entries[0]["locationOrLoadError"]["repositories"]
             paths = {tuple(node["assetKey"]["path"]) for node in repository["assetNodes"]}
-            assert paths == {tuple(key.path) for key in (STATE_KEY, PLAN_KEY, MAINTAINED_KEY, INVENTORY_KEY, ORPHANS_KEY)}
+            assert paths == {
+                tuple(key.path) for key in (STATE_KEY, PLAN_KEY, MAINTAINED_KEY, INVENTORY_KEY, ORPHANS_KEY)
+            }
 
             config.write_text(config.read_text() + "databasess: {}\n")
             loaded = ask(address, RELOAD)["reloadRepositoryLocation"]["locationOrLoadError"]

@@ -98,6 +98,7 @@ def is_whole(case: S3Case, before: dict[str, bytes], entry_id: str) -> None:
     assert entry.state == EntryState.QUARANTINED
 
 
+@pytest.mark.requirement("EN-07")
 @pytest.mark.parametrize(("kind", "names"), [(EntryKind.FOLDER, [*PLAIN, *ODD]), (EntryKind.FILES, ODD)])
 def test_every_odd_key_goes_and_comes_back(moto: S3Server, tmp_path: Path, kind: EntryKind, names: list[str]) -> None:
     case = make(moto, tmp_path, names)

@@ -22,6 +22,7 @@ from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
@@ -113,8 +114,14 @@ class Tables(RuleBasedStateMachine):
         self.undamaged: dict[str, bytes] = {}
         self.io = PyArrowFileIO()
 
-    @initialize(n=number, place=st.sampled_from(PLACES), write_path=st.sampled_from(WRITE_PATHS))
-    def open(self, n: int, place: str | None, write_path: str | None) -> None:
+    @initialize(
+        n=number,
+        place=st.sampled_from(PLACES),
+        write_path=st.sampled_from(WRITE_PATHS),
+        clone=st.none() | st.booleans(),
+    )
+    def open(self, n: int, place: str | None, write_path: str | None, clone: bool | None) -> None:
+        """`clone`: whether a Delta table that names files of the first table is listed; None: there is none."""
         self.writers = {
             "main": self._catalog("main", "main", "a", "b"),
             "side": self._catalog("side", "side", "x"),
@@ -124,7 +131,10 @@ class Tables(RuleBasedStateMachine):
         self.ours = self._lakehouse("state")
         self.create(0, None, None, 2)
         self.create(n, place, write_path, 1)
-        self.stray(0, "data", "stray.parquet", "old")
+        for folder in ("data", "data/_hidden"):
+            self.stray(0, folder, "stray.parquet", "old")
+        if clone is not None:
+            self.create_delta("delta/d", clone, 1, n)
 
     def teardown(self) -> None:
         for writer in getattr(self, "writers", {}).values():
@@ -588,10 +598,12 @@ def _pick(items: Sequence[str], n: int) -> str | None:
 
 
 _is_long = settings().max_examples > 100
+# Hundreds of histories, each of some seconds, are one test.
+pytestmark = pytest.mark.timeout(3 * 3600 if _is_long else 300)
 TestTables = Tables.TestCase
 TestTables.settings = settings(
     settings(),
-    max_examples=300 if _is_long else 4,
+    max_examples=300 if _is_long else 3,
     stateful_step_count=12,
     deadline=None,
     derandomize=not _is_long,
