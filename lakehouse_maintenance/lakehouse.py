@@ -14,6 +14,7 @@ import os
 import socket
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -187,7 +188,8 @@ class Lakehouse:
             raise InputError("a digest is of one table", field="plan_digest", hint="name that table alone")
         run = self._run("", run_id)
         settings = OrphanSettings(self.config.limits, self.config.shared_locations, self.config.quarantine.prefix)
-        return (orphans_of_table(run, target, asked, settings, delete=delete) for target in targets)
+        is_alone = len(targets) == 1
+        return (orphans_of_table(run, target, asked, settings, delete=delete, is_alone=is_alone) for target in targets)
 
     def last_run_ms(self, name: TableName, action: str) -> int | None:
         """When an action last ended well on a table, in ms since 1970; None where that is not remembered."""
@@ -200,10 +202,15 @@ class Lakehouse:
         """
         from lakehouse_maintenance.evidence.ownership import ownership
         from lakehouse_maintenance.execution.explaining import past_decisions
+        from lakehouse_maintenance.execution.objects import object_facts, our_own
 
         location = Location.parse(path)
-        evidence = self._evidence()
-        found = ownership(evidence, self._storage_for(location), location)
+        storage = self._storage_for(location)
+        found = our_own(self.state, self.config.quarantine.prefix, location)
+        if found is None:
+            found = ownership(self._evidence(), storage, location)
+            if found.owned is False:
+                found = replace(found, why=f"{found.why}; {object_facts(storage, location)}")
         return Explanation(found, tuple(past_decisions(self.state, path)))
 
     def _storage_for(self, location: Location) -> Storage:

@@ -144,12 +144,15 @@ def draw_orphans(data: Mapping[str, Any], console: Console) -> None:
     for table in data["tables"]:
         _line(console, f"{table['table']}: {table['status']}" + (f": {table['reason']}" if table["reason"] else ""))
         if table["digest"] is None:
+            for note in table["notes"]:
+                _line(console, f"  note: {note}")
             continue
         found = files_and_bytes(table["orphan_files"], table["orphan_bytes"])
         _line(console, f"  {found} of {count(table['objects_listed'], 'object')} are referenced by nobody")
         if not table["dry_run"]:
             moved = f", quarantine entry {table['quarantine']}" if table["quarantine"] else ""
-            _line(console, f"  {files_and_bytes(table['deleted_files'], table['deleted_bytes'])} removed{moved}")
+            how = "moved aside" if table["quarantine"] else "deleted"
+            _line(console, f"  {files_and_bytes(table['deleted_files'], table['deleted_bytes'])} {how}{moved}")
         for kept in table["kept"]:
             _line(console, f"  {count(kept['files'], 'file')} kept: {kept['reason']}")
         for failed in table["failed"][:_SHOWN]:
@@ -159,7 +162,7 @@ def draw_orphans(data: Mapping[str, Any], console: Console) -> None:
         for file in table.get("files", ()):
             _line(console, f"  {size(file['bytes']):>10}  {file['path']}")
         for note in table["notes"]:
-            _line(console, f"  {note}")
+            _line(console, f"  note: {note}")
         _line(console, f"  {table['digest']}")
 
 

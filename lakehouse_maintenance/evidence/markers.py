@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from urllib.parse import unquote
 
 from lakehouse_maintenance.evidence.iceberg_owners import folders_of
 from lakehouse_maintenance.evidence.spool import Row
@@ -34,12 +36,24 @@ class Zone:
 
     def covers(self, location: Location) -> bool:
         """Whether the object may be one of those."""
+        where = self.where
         return (
-            self.where is None
-            or self.where.contains(location)
-            or self.where.collapsed.contains(location.collapsed)
-            or self.where.resolved.contains(location.resolved)
+            where is None
+            or where.contains(location)
+            or where.collapsed.contains(location.collapsed)
+            or _resolved(where).contains(_resolved(location))
+            or ("%" in where.key + location.key and _decoded(where).contains(_decoded(location)))
         )
+
+
+@lru_cache(maxsize=4096)
+def _resolved(location: Location) -> Location:
+    """Each of many zones is asked about each of many files."""
+    return location.resolved
+
+
+def _decoded(location: Location) -> Location:
+    return location.with_key(unquote(location.key)).collapsed
 
 
 def is_metadata_file(path: str) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
+from urllib.parse import unquote
 
 from lakehouse_maintenance.model.locations import Location
 
@@ -121,7 +122,11 @@ class Look:
 
 
 def _overlap(one: Location, two: Location) -> bool:
-    return one.overlaps(two) or one.resolved.overlaps(two.resolved)
+    if one.overlaps(two) or one.resolved.overlaps(two.resolved):
+        return True
+    # As for files: some writers encode what others do not.
+    is_coded = "%" in one.key or "%" in two.key
+    return is_coded and one.with_key(unquote(one.key)).overlaps(two.with_key(unquote(two.key)))
 
 
 def _meet(one: Location, two: Location) -> bool:

@@ -77,13 +77,20 @@ def _unseen(evidence: Evidence, storage: Storage, look: Look, location: Location
     Such a sign may lie anywhere in the folders of the table around it, so these are listed.
     """
     places = [folder for home in homes for folder in home.folders]
+    if not any(place.contains(location) for place in places):
+        # A folder may hold the metadata of a table that nobody shows.
+        places.append(location)
     markers = Markers()
     for place in places:
         for batch in storage.list(place):
             markers.look([row_of(info) for info in batch])
     with index_references(look.reaching(places), "", places, Spelling()) as index:
         zones = unknown_zones(look, storage, [location, *places], markers, index, look.uuids(), evidence.cache)
-    return next((zone.why for zone in zones if zone.covers(location)), None)
+    return next((zone.why for zone in zones if zone.covers(location) or _lies_in(zone.where, location)), None)
+
+
+def _lies_in(where: Location | None, location: Location) -> bool:
+    return where is not None and location.contains(where)
 
 
 def _is_home(owner: Owner, location: Location) -> bool:
@@ -97,7 +104,10 @@ def _refusal(look: Look, location: Location, homes: list[Owner]) -> str | None:
 
 def _owned_why(by: tuple[OwnedBy, ...]) -> str:
     tables = list(dict.fromkeys(one.table for one in by))
-    others = f" and {len(tables) - 1} more tables" if len(tables) > 1 else ""
+    more = len(tables) - 1
+    others = (
+        f", and so {'does' if more == 1 else 'do'} {more} more {'table' if more == 1 else 'tables'}" if more else ""
+    )
     first = by[0]
     through = f", through {len(first.snapshot_ids)} snapshots" if first.snapshot_ids else ""
     return f"{first.table} names it ({first.via}){through}{others}"
@@ -112,4 +122,4 @@ def _nobody(look: Look, homes: list[Owner]) -> str:
         return f"{where}, and whose it is has to be told (shared_locations)"
     if homes[0].keeps_all:
         return f"{where}, whose properties forbid deleting (gc.enabled)"
-    return where if homes[0].table_format == DELTA else f"{where}, where orphan removal finds it once it is old enough"
+    return where

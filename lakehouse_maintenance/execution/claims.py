@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from lakehouse_maintenance.evidence import Evidence
+from lakehouse_maintenance.evidence.links import led_to
 from lakehouse_maintenance.model.errors import TableError
 from lakehouse_maintenance.model.forms import FormIndex
 from lakehouse_maintenance.model.names import quote_part, split_name
@@ -53,7 +54,7 @@ class Claims:
             if self._asked.get(owner.name) == owner.token:
                 continue
             for batch in owner.names.paths():
-                for path in batch:
+                for path in (*batch, *led_to(batch)):
                     for claimed in index.named_by(path):
                         self._claimed.setdefault(claimed, f"{owner.name} references it")
             self._asked[owner.name] = owner.token

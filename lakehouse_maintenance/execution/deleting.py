@@ -21,6 +21,7 @@ from lakehouse_maintenance.execution.making import Target, describe
 from lakehouse_maintenance.execution.observe import observe
 from lakehouse_maintenance.execution.orphan_search import (
     NOT_GIVEN,
+    as_declared,
     foreign_zones,
     own_folders,
     shared_refusal,
@@ -196,10 +197,11 @@ class Deletion:
         )
 
 
-def finish_open_lists(run: Run, target: Target, lease: Lease) -> list[str]:
+def finish_open_lists(run: Run, target: Target, lease: Lease, ended: dict[str, Removal] | None = None) -> list[str]:
     """Finishes the lists that killed runs left on the table; each once, whatever was deleted of it already.
 
     Returns what is not finished, and why: such a list stays open, and must not keep the table from anything else.
+    `ended`: is told what became of each list, by its key.
     """
     # Restoring and purging go by what the quarantine entry says.
     problems = finish_entry_lists(
@@ -216,7 +218,10 @@ def finish_open_lists(run: Run, target: Target, lease: Lease) -> list[str]:
         left = f"the files that run {head.run_id} left to delete are not all gone"
         try:
             refuse_blocked(observe(target.catalog, target.name, run.cache).metadata, None, target)
-            removal = _of_list(run, target, head, lease).remove(head, resumed=True)
+            removal = Removal()
+            if ended is not None:
+                ended[head.key] = removal
+            _of_list(run, target, head, lease).remove(head, resumed=True, into=removal)
         except Blocked:
             continue  # its owner says no since the list was made: it waits for another word
         except LeaseLostError:
@@ -248,6 +253,6 @@ def _of_list(run: Run, target: Target, head: RemovalList, lease: Lease) -> Delet
         lease,
         forbidden=lambda look, places: shared_refusal(look, places, name, shares_with),
         spelling=spelling,
-        zones=[*unknown_now(run, target, spelling), *foreign_zones(name, run.shared_locations)],
+        zones=as_declared([*unknown_now(run, target, spelling), *foreign_zones(name, run.shared_locations)], spelling),
         own=own_folders(name, run.shared_locations),
     )

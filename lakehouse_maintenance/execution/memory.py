@@ -10,6 +10,7 @@ from typing import Any
 
 from lakehouse_maintenance.model.errors import StorageError
 from lakehouse_maintenance.planning.tables import Throughput
+from lakehouse_maintenance.removal import open_lists
 from lakehouse_maintenance.state import State
 
 _SPEED = "throughput/rewrite_data_files"
@@ -67,6 +68,14 @@ class Memory:
     def cleared(self, name: str, entry: Mapping[str, Any]) -> None:
         """Nothing of this run and action lies about any more, or nobody will look for it again."""
         self._change(_table_key(name), lambda d: {**d, "leftovers": _others(d, entry)})
+
+    def pending(self, name: str) -> list[str]:
+        """Lists of files that killed runs left on a table, for people who only look."""
+        return [
+            f"run {head.run_id} was killed amid a list of {head.files} files ({head.action}, {head.operation}); the "
+            "next run on the table finishes it, after checking each file again"
+            for head in open_lists(self._state, name)
+        ]
 
     def throughput(self) -> Throughput:
         """Bytes a second of past rewrites, or the default."""

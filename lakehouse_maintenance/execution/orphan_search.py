@@ -95,6 +95,8 @@ class Search:
     kept: Counter[str] = field(default_factory=Counter)
     asked: dict[str, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    references: int | None = None
+    """How many files the table names, where only a part of its folders was listed; else None."""
 
 
 def search(
@@ -136,12 +138,16 @@ def search(
             zones = unknown_zones(look, observed.storage, places, markers, index, explained, run.cache)
             zones += foreign_zones(name, settings.shared)
             zones += _own_state(run.state)
+            zones = as_declared(zones, spelling)
             _refuse_covered(name, places, zones)
             mode = asked.prefix_mismatch_mode or policy.prefix_mismatch_mode
             said = {"older_than_ms": age // timedelta(milliseconds=1), "location": asked.location, "mismatch": mode}
             digest = Digest(name, metadata.uuid, said)
             result = Search(metadata, observed.storage, places, rules, digest, spelling, listed_at)
             result.asked = {owner.name: owner.token for owner in reaching}
+            if asked.location is not None:
+                own_names = next(owner.names for owner in reaching if owner.name == name)
+                result.references = sum(len(batch) for batch in own_names.paths())
             result.notes.append(f"{len(look.owners)} tables were looked at, {len(reaching)} may reach files here")
             result.notes += versions_kept(observed.storage, places)
             result.notes += [one.note() for one in lost]
@@ -257,8 +263,9 @@ def shared_refusal(look: Look, places: Sequence[Location], name: str, told_of: C
     for owner, mine, theirs in look.sharing(name, places):
         if owner.name not in told_of:
             return (
-                f"the folder {mine} of {name} and {theirs} of {owner.name} overlap; tell which files are whose with "
-                "shared_locations in lakehouse.yaml"
+                f"the folder {mine} of {name} and {theirs} of {owner.name} overlap; tell which files are whose in "
+                f"lakehouse.yaml: shared_locations, an entry with tables: [{name}, {owner.name}] and, under files, the "
+                f"folders of each ({name} needs some)"
             )
     return None
 
@@ -273,6 +280,17 @@ def foreign_zones(name: str, shared: Sequence[SharedLocation]) -> list[Zone]:
         if other != name
         for folder in folders
     ]
+
+
+def as_declared(zones: Sequence[Zone], spelling: Spelling) -> list[Zone]:
+    """The zones, and each under every name that was declared to mean the same place."""
+    others = [
+        Zone(place, zone.why)
+        for zone in zones
+        if zone.where is not None
+        for place in spelling.everywhere([zone.where])[1:]
+    ]
+    return [*zones, *others]
 
 
 def _own_state(state: State) -> list[Zone]:
@@ -297,8 +315,9 @@ def _refuse_covered(name: str, places: Sequence[Location], zones: Sequence[Zone]
         for zone in zones:
             if zone.where is None or zone.where.contains(place) or zone.where.resolved.contains(place.resolved):
                 raise Blocked(
-                    f"{zone.why}; nothing in {place} can be told to be nobody's: list that table in lakehouse.yaml, or "
-                    "name its uuid in dropped_tables once it is known that nobody needs its files"
+                    f"{zone.why}; nothing in {place} can be told to be nobody's: add the catalog that shows that table "
+                    "to lakehouse.yaml (a Delta table under delta), or, once it is known that nobody needs its files, "
+                    "name its table-uuid in the policy's remove_orphan_files.dropped_tables"
                 )
 
 

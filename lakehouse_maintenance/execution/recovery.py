@@ -25,7 +25,7 @@ from lakehouse_maintenance.iceberg.rollback import stands_behind
 from lakehouse_maintenance.model.actions import Action, Status
 from lakehouse_maintenance.model.events import Event
 from lakehouse_maintenance.model.outcomes import Recovered
-from lakehouse_maintenance.removal import open_lists
+from lakehouse_maintenance.removal import Operation, Removal, open_lists
 from lakehouse_maintenance.removal.remover import REMOVE_FILES
 from lakehouse_maintenance.state import Lease, State
 
@@ -98,13 +98,20 @@ class Recovery:
         before = {head.key: head for head in open_lists(self.run.state, name)}
         if not before:
             return []
-        problems = finish_open_lists(self.run, self.target, self.lease)
+        ended: dict[str, Removal] = {}
+        problems = finish_open_lists(self.run, self.target, self.lease, ended)
         still_open = {head.key for head in open_lists(self.run.state, name)}
         for key, head in before.items():
             status = Status.FAILED if key in still_open else Status.DONE
             found = f"a list of {head.files} files for {head.action}, not worked off to the end"
+            removal = ended.get(key, Removal())
             done = "it stays open for a later run" if key in still_open else "it was finished"
-            self._told[head.run_id, REMOVE_FILES] = Recovered(head.run_id, REMOVE_FILES, status, found, done)
+            if head.operation in (Operation.DELETE, Operation.QUARANTINE):
+                done += f": {_became(removal)}"
+            files, size = removal.deleted + removal.moved, removal.deleted_bytes + removal.moved_bytes
+            self._told[head.run_id, REMOVE_FILES] = Recovered(
+                head.run_id, REMOVE_FILES, status, found, done, files, size, dict(removal.kept)
+            )
         return problems
 
     def clean(self) -> None:
@@ -181,13 +188,26 @@ def _found(key: Key, intents: list[Event], *, is_lost: bool) -> str:
     return f"{ended}, after {len(left.attempts)} attempts to commit and {len(left.paths)} announced files"
 
 
+def _became(removal: Removal) -> str:
+    """Of a list's files, in this run."""
+    counts = {
+        "deleted": removal.deleted,
+        "moved aside": removal.moved,
+        "gone before": removal.gone,
+        "kept": sum(removal.kept.values()),
+        "failed": len(removal.failed),
+        "unknown": len(removal.unknown),
+    }
+    return ", ".join(f"{count} {what}" for what, count in counts.items() if count) or "no file was left"
+
+
 def _ended(
     action: str, intents: Iterable[Event], lost: list[int], metadata: Metadata
 ) -> tuple[Status, str, int | None]:
     """How the action ended, by what the table shows: status, why, and the snapshot of it that is there."""
     details = [intent.details for intent in intents]
     if action in (REMOVE_FILES, Action.REMOVE_ORPHAN_FILES):
-        return Status.FAILED, "the run ended before its files were deleted; the list it left is finished next", None
+        return Status.FAILED, "the run was killed amid it; what it left of its list is told beside this", None
     if action == ROLLBACK:
         return _rolled_back(details, metadata)
     if action == Action.EXPIRE_SNAPSHOTS:

@@ -19,12 +19,12 @@ from lakehouse_maintenance.execution.running import LEASE_TTL
 from lakehouse_maintenance.execution.verify import kept_snapshots_present
 from lakehouse_maintenance.execution.work import Blocked, Run
 from lakehouse_maintenance.model.actions import Action, Status
-from lakehouse_maintenance.model.errors import LakehouseError, LeaseHeldError
+from lakehouse_maintenance.model.errors import InputError, LakehouseError, LeaseHeldError
 from lakehouse_maintenance.model.events import Event
 from lakehouse_maintenance.model.locations import Location
 from lakehouse_maintenance.model.orphans import OrphanFile, OrphanResult, kept_of
 from lakehouse_maintenance.planning.orphans import OrphanRequest, limit_reason
-from lakehouse_maintenance.removal import Candidate, Entry, EntryKind, Removal, new_entry
+from lakehouse_maintenance.removal import Candidate, Entry, EntryKind, Operation, Removal, new_entry, open_lists
 from lakehouse_maintenance.state import Lease
 
 _logger = logging.getLogger(__name__)
@@ -33,9 +33,13 @@ _NAMED = 200
 
 
 def orphans_of_table(
-    run: Run, target: Target, asked: OrphanRequest, settings: OrphanSettings, *, delete: bool
+    run: Run, target: Target, asked: OrphanRequest, settings: OrphanSettings, *, delete: bool, is_alone: bool = False
 ) -> OrphanResult:
-    """Looks for orphan files of a table and, where asked to, removes them. Never raises for what concerns the table."""
+    """Looks for orphan files of a table and, where asked to, removes them. Never raises for what concerns the table.
+
+    `is_alone`: no other table was asked about. Then a location outside of it is bad input (InputError); beside others
+    it just is not this table's.
+    """
     name = str(target.name)
     run.progress.begin(name, "listing", 0, 0)
     recovery: Recovery | None = None
@@ -45,6 +49,7 @@ def orphans_of_table(
             result = _dry_run(run, target, asked, settings)
         else:
             with run.state.leases.acquire(name, run_id=run.run_id, owner=run.owner, ttl=LEASE_TTL) as lease:
+                _refuse_pending(run, target, asked)
                 recovery = Recovery(run, target, lease)
                 recovery.tell_outcomes()
                 left = recovery.finish_lists()
@@ -52,6 +57,11 @@ def orphans_of_table(
     except (Blocked, LeaseHeldError) as error:
         why = describe(error) if isinstance(error, LeaseHeldError) else str(error)
         result = OrphanResult(name, Status.BLOCKED, why, dry_run=not delete)
+    except InputError as error:
+        if is_alone and error.field == "location":
+            raise
+        status = Status.SKIPPED if error.field == "location" else Status.FAILED
+        result = OrphanResult(name, status, describe(error), dry_run=not delete)
     except LakehouseError as error:
         result = OrphanResult(name, Status.FAILED, describe(error), dry_run=not delete)
     except Exception as error:
@@ -68,32 +78,54 @@ def orphans_of_table(
 def _with_recovery(result: OrphanResult, recovery: Recovery, left: list[str]) -> OrphanResult:
     """What earlier runs left is no part of the counts, and is told. `left`: what could not be finished, and why."""
     notes = [f"{one.action} of run {one.run_id}: {one.found}; {one.done}" for one in recovery.recovered]
-    result = replace(result, notes=(*result.notes, *notes))
+    result = replace(result, notes=(*result.notes, *notes), recovered=recovery.recovered)
     if left and result.status is Status.DONE:
         result = replace(result, status=Status.FAILED, reason="; ".join(filter(None, (result.reason, *left))))
     return result
 
 
+def _refuse_pending(run: Run, target: Target, asked: OrphanRequest) -> None:
+    """Raises Blocked where finishing what a killed run left is not what was asked for now.
+
+    Its list was made without this review, and says delete where this run may say quarantine.
+    """
+    policy = target.policy.remove_orphan_files
+    is_bound = asked.plan_digest is not None or (asked.removal or policy.removal) == "quarantine"
+    for head in open_lists(run.state, str(target.name)):
+        if is_bound and head.operation == Operation.DELETE:
+            raise Blocked(
+                f"run {head.run_id} was killed amid a list of {head.files} files to delete ({head.action}); nothing "
+                f"was touched. That list comes first: let `maintain {target.name}` or `orphans {target.name} --delete` "
+                "finish it, then look again"
+            )
+
+
 def _dry_run(run: Run, target: Target, asked: OrphanRequest, settings: OrphanSettings) -> OrphanResult:
     found = search(run, target, asked, settings)
     result = _found(target, found)
+    result = replace(result, notes=(*result.notes, *run.memory.pending(str(target.name))))
+    _refuse_other_digest(asked, result)
     tripped = _limit(run, target, found, settings)
-    reason = "dry run: nothing was deleted" + ("" if tripped is None else f"; a removal would be refused: {tripped}")
-    return replace(result, reason=reason)
+    reason = "dry run: nothing was changed" + ("" if tripped is None else f"; a removal would be refused: {tripped}")
+    return replace(result, reason=reason, limit=tripped)
+
+
+def _refuse_other_digest(asked: OrphanRequest, result: OrphanResult) -> None:
+    if asked.plan_digest is not None and asked.plan_digest != result.digest:
+        raise Blocked(
+            f"what is found now is not what was reviewed: its digest is {result.digest}, not {asked.plan_digest}; "
+            "nothing was removed"
+        )
 
 
 def _remove(run: Run, target: Target, asked: OrphanRequest, settings: OrphanSettings, lease: Lease) -> OrphanResult:
     found = search(run, target, asked, settings, to_remove=True)
     refuse_blocked(found.metadata, None, target)
     result = replace(_found(target, found), dry_run=False)
-    if asked.plan_digest is not None and asked.plan_digest != result.digest:
-        raise Blocked(
-            f"what is found now is not what was reviewed: its digest is {result.digest}, not {asked.plan_digest}; "
-            "nothing was deleted"
-        )
+    _refuse_other_digest(asked, result)
     tripped = _limit(run, target, found, settings)
     if tripped is not None:
-        return replace(result, status=Status.BLOCKED, reason=tripped)
+        return replace(result, status=Status.BLOCKED, reason=f"nothing was deleted: {tripped}", limit=tripped)
     if not found.files:
         run.memory.ran(str(target.name), _ACTION, now_ms())
         return replace(result, reason="no orphan files")
@@ -155,6 +187,7 @@ def _delete(
         _journal(run, name, "outcome", outcome.status, outcome.deleted_files, outcome.deleted_bytes, details)
     if outcome.status is Status.DONE:
         run.memory.ran(name, _ACTION, now_ms())
+        run.memory.ran(name, _removed_from(found), now_ms())
     return outcome
 
 
@@ -226,12 +259,18 @@ def _outcome(result: OrphanResult, removal: Removal, ended: str | None) -> Orpha
 def _limit(run: Run, target: Target, found: Search, settings: OrphanSettings) -> str | None:
     return limit_reason(
         settings.limits,
-        is_first=_ACTION not in run.memory.table(str(target.name)).last_run_ms,
-        listed_files=found.objects,
-        listed_bytes=found.bytes,
+        is_first=_removed_from(found) not in run.memory.table(str(target.name)).last_run_ms,
+        listed_files=found.objects if found.references is None else found.references + found.orphans,
+        listed_bytes=found.bytes if found.references is None else None,
         files=found.orphans,
         size=found.orphan_bytes,
     )
+
+
+def _removed_from(found: Search) -> str:
+    """Where it is remembered that files were removed: a run that finds none proves nothing about the next that does,
+    nor does a table that had the name before."""
+    return f"{_ACTION} of {found.metadata.uuid}"
 
 
 def _found(target: Target, found: Search) -> OrphanResult:

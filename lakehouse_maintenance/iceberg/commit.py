@@ -154,6 +154,12 @@ def load_for_commit(
     metadata = read_metadata(storage, str(name), table.metadata_location)
     if metadata.uuid != uuid:
         raise CommitConflictError(f"{name} is another table now (it was dropped and made anew)", field=str(name))
+    if "table-uuid" not in metadata.raw:
+        raise UnsupportedError(
+            f"{name} has no table-uuid, without which no commit can make sure that it is still the same table",
+            field=str(name),
+            hint="a table of an old writer: any commit of a current engine gives it one",
+        )
     if metadata.format_version > 2:
         raise UnsupportedError(
             f"{name}: the embedded engine does not commit to format version {metadata.format_version}",

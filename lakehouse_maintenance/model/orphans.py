@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lakehouse_maintenance.model.actions import Status
+from lakehouse_maintenance.model.outcomes import Recovered
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -52,6 +53,8 @@ class OrphanResult:
     notes: tuple[str, ...] = ()
     quarantine: str | None = None
     dry_run: bool = True
+    limit: str | None = None
+    recovered: tuple[Recovered, ...] = ()
 
     def as_json(self, *, with_files: bool) -> dict[str, Any]:
         """One entry of the verb's `tables`, with the names of Iceberg's procedure beside ours."""
@@ -72,6 +75,8 @@ class OrphanResult:
             "unknown": list(self.unknown),
             "notes": list(self.notes),
             "quarantine": self.quarantine,
+            "limit": self.limit,
+            "recovered": [asdict(one) for one in self.recovered],
             "orphan_files_count": self.orphan_files,
         }
         if with_files:

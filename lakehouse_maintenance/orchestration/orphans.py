@@ -131,7 +131,14 @@ def _search(database: Database) -> dg.AssetsDefinition:
         for result in opened.iter_orphans(names, delete=config.delete, run_id=context.run_id):
             # Files are many; the journal and the verb `orphans --list` name them.
             found.append(replace(result, files=(), reason=opened.config.masker.mask(result.reason)))
-            context.log.info("%s: %s, %s orphan files", result.table, result.status, result.orphan_files)
+            context.log.info(
+                "%s: %s, %s orphan files, %s removed%s",
+                result.table,
+                result.status,
+                result.orphan_files,
+                result.deleted_files,
+                f": {found[-1].reason}" if result.reason else "",
+            )
         yield dg.MaterializeResult(
             asset_key=key, metadata=_facts(database, found), check_results=[_all_searched(key, found)]
         )

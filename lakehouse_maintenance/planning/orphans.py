@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 SHORTEST = timedelta(hours=24)
 """A cutoff nearer than this takes files of writers that are still at work: it needs a word of its own (IM-08)."""
 
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _EARLIEST_MS = 946_684_800_000
 """2000-01-01: a time before it is a missing one, or a clock's slip, and no age."""
 
@@ -62,6 +64,12 @@ class OrphanRequest:
         if self.removal not in (None, "delete", "quarantine"):
             raise InputError(
                 f"{self.removal!r} is no way to remove", field="removal", hint="write delete or quarantine"
+            )
+        if self.plan_digest is not None and not _DIGEST.fullmatch(self.plan_digest):
+            raise InputError(
+                f"{self.plan_digest!r} is no digest",
+                field="plan_digest",
+                hint="sha256: and 64 digits, as a dry run tells",
             )
         if self.max_concurrent_deletes is not None and self.max_concurrent_deletes < 1:
             raise InputError("at least one at a time", field="max_concurrent_deletes", hint="such as 4")
@@ -141,35 +149,35 @@ def cutoff_ms(now_ms: int, age: timedelta, lease_starts_ms: Sequence[int]) -> in
 
 
 def limit_reason(
-    limits: Limits, *, is_first: bool, listed_files: int, listed_bytes: int, files: int, size: int
+    limits: Limits, *, is_first: bool, listed_files: int, listed_bytes: int | None, files: int, size: int
 ) -> str | None:
     """Why so many orphans are taken for a mistake, with what to do; None where they are believed (RS-09).
 
-    Shares are of the files and bytes that were listed in the table's folders.
+    Shares are of all the table's files, and of the bytes that were listed in all of its folders; `listed_bytes` None
+    where only a part of them was.
     """
+    tripped: list[str] = []
     if files > limits.removed_files:
-        return _tripped(f"{files} files, more than limits.removed_files ({limits.removed_files})")
+        tripped.append(f"{files} files, more than limits.removed_files ({limits.removed_files})")
     if is_first and files > limits.first_run_files:
-        return _tripped(
+        tripped.append(
             f"{files} files in the first removal on this table, more than limits.first_run_files "
             f"({limits.first_run_files})"
         )
     if files > limits.removed_share * listed_files:
-        return _tripped(
+        tripped.append(
             f"{files} of {listed_files} files, more than limits.removed_share ({limits.removed_share:g} of them)"
         )
-    if size > limits.removed_share * listed_bytes:
-        return _tripped(
+    if listed_bytes is not None and size > limits.removed_share * listed_bytes:
+        tripped.append(
             f"{format_size(size)} of {format_size(listed_bytes)}, more than limits.removed_share "
             f"({limits.removed_share:g} of them)"
         )
-    return None
-
-
-def _tripped(what: str) -> str:
+    if not tripped:
+        return None
     return (
-        f"nothing was deleted: the plan would remove {what}; look at the files (--list), and where they are rightly "
-        "orphans, raise that limit in lakehouse.yaml or take one folder after the other (--location)"
+        f"the plan would remove {'; and '.join(tripped)}. Look at the files (--list); where they are rightly orphans, "
+        "take one folder after the other (--location), or raise the limit in lakehouse.yaml"
     )
 
 

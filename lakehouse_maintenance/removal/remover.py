@@ -12,7 +12,7 @@ from lakehouse_maintenance.model.events import Event
 from lakehouse_maintenance.model.locations import Location
 from lakehouse_maintenance.removal.clearing import cleared, still_meant
 from lakehouse_maintenance.removal.context import Context
-from lakehouse_maintenance.removal.copies import look
+from lakehouse_maintenance.removal.copies import is_recorded, look
 from lakehouse_maintenance.removal.deleting import Fate, Told, delete_batch
 from lakehouse_maintenance.removal.lists import (
     Candidate,
@@ -47,7 +47,7 @@ from lakehouse_maintenance.removal.restoring import (
 )
 from lakehouse_maintenance.removal.results import BATCH, MOVED, Batch, Recheck, Removal
 from lakehouse_maintenance.state import State
-from lakehouse_maintenance.storage import Storage
+from lakehouse_maintenance.storage import ObjectInfo, Storage
 
 __all__ = ["BATCH", "REMOVE_FILES", "Recheck", "Removal", "Remover"]
 
@@ -261,23 +261,31 @@ class Remover:
             purge_part(context, entry, part, batch)
             self._told(context, batch, sum(kept.size for kept in part), number)
         if result.kept and result.is_complete:
-            # Somebody may need what stays by now: it can be restored, or purged another time.
-            put_entry(self.state, replace(self._with_what_is_left(entry), state=EntryState.QUARANTINED))
+            # Asked for again, it is tried again; until then nobody has to finish it.
+            self._keep_what_is_left(entry)
             close_list(self.state, context.head, result.as_json())
             return
         self._finish(context, entry, EntryState.PURGED, result)
 
-    def _with_what_is_left(self, entry: Entry) -> Entry:
-        """The list of the purge is open meanwhile: killed amid it, the next run purges and counts again."""
+    def _keep_what_is_left(self, entry: Entry) -> None:
+        """Where somebody needs it by now, it has to be restored: the entry is quarantined again, with that alone.
+
+        The list of the purge is open meanwhile: killed amid this, the next run purges, and looks what is left, again.
+        """
         objects = size = 0
+        is_ours = False
         for number, part in enumerate(read_parts(self.state, entry)):
             seen = look(self.storage, [entry.aside(kept) for kept in part])
             left = [kept for kept in part if seen[entry.aside(kept)] is not None]
+            is_ours |= any(
+                isinstance(found := seen[entry.aside(k)], ObjectInfo) and is_recorded(k, found) for k in left
+            )
             if left != part:
                 put_part(self.state, entry, number, left)
             objects += len(left)
             size += sum(kept.size for kept in left)
-        return replace(entry, objects=objects, bytes=size)
+        state = EntryState.QUARANTINED if is_ours else entry.state
+        put_entry(self.state, replace(entry, state=state, objects=objects, bytes=size))
 
     def _ready(self, entry: Entry, operation: Operation) -> Entry:
         """The entry, read to the last part. Raises unless the operation may begin, or go on."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from datetime import timedelta
 from pathlib import Path
@@ -11,11 +12,15 @@ import pytest
 
 from lakehouse_maintenance import Lakehouse
 from lakehouse_maintenance.config import config_from_mapping
-from lakehouse_maintenance.evidence import delta_owners
+from lakehouse_maintenance.evidence import delta_owners, evidence
 from lakehouse_maintenance.execution.deleting import Deletion
-from lakehouse_maintenance.model.actions import Status
+from lakehouse_maintenance.model.actions import Action, Status
 from lakehouse_maintenance.model.errors import UnknownTableError
+from lakehouse_maintenance.model.listing import Incomplete
+from lakehouse_maintenance.model.locations import Location
 from lakehouse_maintenance.model.names import TableName
+from lakehouse_maintenance.planning.expiring import ExpiryRequest
+from lakehouse_maintenance.planning.tables import Request
 from lakehouse_maintenance.removal import Remover, remover
 from lakehouse_maintenance.state import open_state
 from lakehouse_maintenance_tests.delta_logs import HEADER, LogWriter, add
@@ -277,8 +282,9 @@ def test_what_an_earlier_run_removed_is_told_where_this_one_is_refused(local_lak
     table = lake.table()
     orphan = lake.put(f"{table.location()}/data/orphan.parquet")
     stopped(lake)
-    result = lake.orphans(plan_digest="sha256:of-another-day")
-    assert result.status is Status.BLOCKED
+    reference(table, lake.put(f"{table.location()}/data/other.parquet").replace("file://", "oss://"))
+    result = lake.orphans()
+    assert (result.status, "all but scheme" in result.reason) == (Status.BLOCKED, True), result
     assert orphan not in lake.objects()
     assert any("it was finished" in note for note in result.notes), result
 
@@ -335,3 +341,75 @@ def test_what_somebody_comes_to_need_amid_a_purge_can_be_restored(
     assert "2 objects" in (refused.why or ""), refused
     assert ours.restore(entry_id).status is Status.DONE
     assert len(lake.objects() & set(paths)) == 2
+
+
+def test_a_stranger_that_names_files_by_a_scheme_that_is_declared_equal(local_lake: Lake) -> None:
+    lake = local_lake
+    needed, _ = two_files(lake)
+    orphan = lake.put(f"{lake.warehouse}/db/t/other/orphan.parquet")
+    other = lake.writer.create_table("db.u", SCHEMA, location=f"{lake.warehouse}/db/t/nested")
+    reference(other, needed.replace("file://", "oss://"))
+    lake.writer.drop_table("db.u")
+    there = lake.objects()
+    result = lake.orphans(equal_schemes={"oss": "file"})
+    assert (result.status, there - lake.objects()) == (Status.DONE, {orphan}), result
+
+
+def test_a_table_without_a_uuid_is_told_so(local_lake: Lake) -> None:
+    """Version 1 lets writers leave it out."""
+    lake = local_lake
+    path = local(lake.table(commits=2, properties={"format-version": "1"}).metadata_location)
+    document = json.loads(path.read_text())
+    del document["table-uuid"]
+    path.write_text(json.dumps(document))
+    expiry = ExpiryRequest(timedelta(0), 1, allow_short_retention=True)
+    (outcome,) = lake.open().maintain(["main.db.t"], Request(actions=(Action.EXPIRE_SNAPSHOTS,), expiry=expiry)).tables
+    assert (outcome.status, "has no table-uuid" in outcome.reason) == (Status.FAILED, True), outcome
+
+
+def test_a_look_that_failed_is_no_look(local_lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is far away is not asked for again for a while after a look at everything: one that came to its end."""
+    lake = local_lake
+    lake.table()
+    other = lake.table("x.u", location=f"{lake.root}elsewhere/u")
+    catalog = lake.open().catalogs["main"]
+    monkeypatch.setattr(type(catalog), "pointers", lambda self, namespace: {})
+    monkeypatch.setattr(evidence, "_TIMES", 10**9)
+    asked = evidence.Evidence({"main": catalog})
+    place = Location.parse(f"{lake.warehouse}/db/t")
+    asked.look()
+    with monkeypatch.context() as patch:
+        patch.setattr(catalog, "databases", lambda: Incomplete("the second page", 0))
+        assert asked.look().incomplete
+    reference(other, f"{place.text}/data/needed.parquet")
+    assert "main.x.u" in {owner.name for owner in asked.look([place]).reaching([place])}
+
+
+def test_a_table_whose_location_another_writer_spells_in_percent_codes(local_lake: Lake) -> None:
+    lake = local_lake
+    table = lake.table(location=f"{lake.root}my%20lake/t")
+    needed, orphan = (lake.put(f"{table.location()}/data/{name}.parquet") for name in ("needed", "orphan"))
+    other = lake.table("x.u", location=f"{lake.root}elsewhere/u")
+    reference(other, needed.replace("%20", " "))
+    there = lake.objects()
+    lake.orphans(delete=True)
+    assert there - lake.objects() <= {orphan}
+    assert lake.open().explain(needed).ownership.owned is True
+
+
+def test_the_limit_of_the_first_removal_holds_until_something_was_removed(local_lake: Lake) -> None:
+    """Not after a run that found nothing, and not for a new table under the name."""
+    lake = local_lake
+    table = lake.table()
+    ours = lake.open(limits={"removed_share": 1.0, "first_run_files": 2})
+    assert lake.orphans(ours).reason == "no orphan files"
+    for number in range(3):
+        lake.put(f"{table.location()}/data/orphan-{number}.parquet")
+    assert "first_run_files" in lake.orphans(ours).reason
+    lake.remove(f"{table.location()}/data/orphan-0.parquet")
+    assert lake.orphans(ours).deleted_files == 2
+    lake.writer.drop_table("db.t")
+    again = lake.table(location=f"{lake.root}elsewhere/t")
+    for number in range(3):
+        lake.put(f"{again.location()}/data/orphan-{number}.parquet")
+    assert "first_run_files" in lake.orphans(ours).reason

@@ -184,12 +184,13 @@ def test_how_old(local_lake: Lake, days: float, policy: str | None, asked: timed
     assert goes or any("younger than the cutoff" in kept.reason for kept in result.kept)
 
 
-@pytest.mark.parametrize("moment", [0, -1, 3600, time.time() + 30 * 86_400])
-def test_times_that_tell_no_age(local_lake: Lake, moment: float) -> None:
+@pytest.mark.parametrize("moment", [0, -1, 3600, "in a month"])
+def test_times_that_tell_no_age(local_lake: Lake, moment: float | str) -> None:
     """1970, before it, and a time to come."""
     lake = local_lake
     path = orphan_of(lake, lake.table())
-    os.utime(path.removeprefix("file://"), (moment, moment))
+    told = time.time() + 30 * 86_400 if isinstance(moment, str) else moment
+    os.utime(path.removeprefix("file://"), (told, told))
     result = lake.orphans()
     assert (result.status, result.orphan_files) == (Status.DONE, 0)
     assert any("age cannot be established" in kept.reason for kept in result.kept)
@@ -343,7 +344,7 @@ def test_a_digest_is_of_one_table(local_lake: Lake) -> None:
     local_lake.table()
     local_lake.table("db.u")
     with pytest.raises(InputError, match="one table"):
-        local_lake.open().orphans(["main.db.*"], OrphanRequest(plan_digest="sha256:x"), delete=True)
+        local_lake.open().orphans(["main.db.*"], OrphanRequest(plan_digest="sha256:" + "0" * 64), delete=True)
 
 
 def test_a_listing_that_fails_half_way(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -376,9 +377,8 @@ def test_only_in_the_folder_that_was_asked_for(lake: Lake) -> None:
     orphan_of(lake, table)
     there = lake.objects()
     for elsewhere in (lake.warehouse, f"{table.location()}_2", f"{lake.root}other"):
-        result = lake.orphans(location=elsewhere)
-        assert result.status is Status.FAILED
-        assert "own folders" in result.reason
+        with pytest.raises(InputError, match="own folders"):
+            lake.orphans(location=elsewhere)
     assert lake.objects() == there
     result = lake.orphans(location=f"{table.location()}/data/part")
     assert (result.status, there - lake.objects()) == (Status.DONE, {inside}), result

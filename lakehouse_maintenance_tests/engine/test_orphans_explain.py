@@ -6,6 +6,7 @@ import pytest
 
 from lakehouse_maintenance.model.actions import Status
 from lakehouse_maintenance.model.explanations import Explanation
+from lakehouse_maintenance.planning.orphans import OrphanRequest
 from lakehouse_maintenance_tests.delta_logs import HEADER, LogWriter, add
 from lakehouse_maintenance_tests.engine.stores import SCHEMA, Lake
 
@@ -81,3 +82,48 @@ def test_a_table_that_cannot_be_read(lake: Lake) -> None:
         assert found.ownership.owned is None, path
         assert not found.ok
         assert "main.db.t" in found.ownership.why
+
+
+def test_what_is_our_own(lake: Lake) -> None:
+    table = lake.table()
+    orphan = lake.put(f"{table.location()}/data/orphan.parquet")
+    lake.pass_days(4)
+    ours = lake.open()
+    moved = ours.orphans(["main.db.t"], OrphanRequest(removal="quarantine"), delete=True).tables[0]
+    (entry,) = ours.quarantined()
+    assert moved.quarantine is not None
+    assert moved.quarantine == entry.entry.id
+    aside = entry.as_json()["quarantined_path"]
+    for path in (aside, f"{aside}/data/orphan.parquet"):
+        told = ours.explain(path).ownership
+        assert (told.owned, told.by[0].table) == (True, "main.db.t"), told
+        assert moved.quarantine in told.by[0].via
+    state = ours.explain(f"{ours.state.location}/version").ownership
+    assert (state.owned, state.by[0].via) == (True, "state")
+    ours.restore(moved.quarantine)
+    assert ours.explain(aside).ownership.owned is False
+    assert ours.explain(orphan).ownership.owned is False
+
+
+def test_a_folder_that_holds_a_table_that_nobody_shows(lake: Lake) -> None:
+    gone = lake.table("db.gone")
+    lake.table()
+    lake.writer.drop_table("db.gone")
+    for path in (gone.location(), f"{gone.location()}/", f"{gone.location()}/data", f"{gone.location()}/metadata"):
+        told = lake.open().explain(path).ownership
+        assert (told.owned, "no catalog shows" in told.why) == (None, True), (path, told)
+
+
+def test_what_lies_there(lake: Lake) -> None:
+    table = lake.table()
+    lake.put(f"{table.location()}/data/orphan.parquet", b"12345")
+    lake.put(f"{table.location()}/_hidden/secret.parquet")
+    ours = lake.open()
+    for name, word in (
+        ("data/orphan.parquet", "5 bytes is there, last changed 20"),
+        ("data/zzz", "nothing of this name is there"),
+        ("_hidden", "it is a folder"),
+        ("_hidden/secret.parquet", "'_hidden' are hidden from orphan removal"),
+    ):
+        told = ours.explain(f"{table.location()}/{name}").ownership
+        assert (told.owned, word in told.why) == (False, True), told

@@ -311,16 +311,17 @@ def test_folder_markers_are_no_files(lake: Lake) -> None:
 
 
 def test_a_file_that_a_link_leads_to(local_lake: Lake) -> None:
-    """The table names the link: the file behind it is what is read."""
+    """The table names the link: the file behind it is what is read. Where nothing names it, both stay."""
     lake = local_lake
     table = lake.table()
-    real, orphan = (lake.put(f"{table.location()}/data/{name}.parquet") for name in ("real", "orphan"))
+    real, _, orphan = (lake.put(f"{table.location()}/data/{name}.parquet") for name in ("real", "other", "orphan"))
     link = Path(real.removeprefix("file://")).with_name("link.parquet")
     link.symlink_to("real.parquet")
     reference(table, f"file://{link}")
+    link.with_name("unnamed.parquet").symlink_to("other.parquet")
     result, gone = removed(lake)
     assert (result.status, gone) == (Status.DONE, {orphan}), result
-    assert any("symbolic link" in kept.reason for kept in result.kept)
+    assert [kept.files for kept in result.kept if "symbolic link" in kept.reason] == [2]
 
 
 def test_links(local_lake: Lake) -> None:

@@ -39,6 +39,45 @@ def test_the_next_run_finishes_it(lake: Lake) -> None:
     assert not open_lists(lake.open().state, "main.db.t")
 
 
+def test_who_only_looks_is_told(lake: Lake) -> None:
+    table = lake.table()
+    lake.put(f"{table.location()}/data/orphan.parquet")
+    stopped(lake)
+    ours = lake.open()
+    assert any("killed amid a list of 1 files" in note for note in lake.orphans(ours, delete=False).notes)
+    (plan,) = ours.plan(["main.db.t"]).tables
+    assert any(skip.action == "recovery" and "killed amid" in skip.reason for skip in plan.skipped)
+    (check,) = (check for check in ours.doctor() if check.name == "state: unfinished")
+    assert (check.ok, "main.db.t" in check.detail) == (True, True)
+
+
+@pytest.mark.parametrize("asked", [{"plan_digest": "sha256:" + "0" * 64}, {"removal": "quarantine"}])
+def test_what_was_not_asked_for_is_not_finished(lake: Lake, asked: dict[str, str]) -> None:
+    """A digest and a quarantine are words on what goes, and how: an earlier run's list to delete is another."""
+    table = lake.table()
+    lake.put(f"{table.location()}/data/orphan.parquet")
+    stopped(lake)
+    there = lake.objects()
+    result = lake.orphans(**asked)
+    assert (result.status, result.deleted_files) == (Status.BLOCKED, 0)
+    assert "That list comes first" in result.reason
+    assert lake.objects() == there
+    done = lake.orphans()
+    assert done.status is Status.DONE
+    assert [one.removed_files for one in done.recovered if "a list of" in one.found] == [1]
+    assert lake.orphans(removal="quarantine").status is Status.DONE
+
+
+def test_a_verb_that_finishes_it_tells_how_much(lake: Lake) -> None:
+    table = lake.table()
+    orphan = lake.put(f"{table.location()}/data/orphan.parquet")
+    stopped(lake)
+    (outcome,) = lake.open().maintain(["main.db.t"]).tables
+    assert orphan not in lake.objects()
+    (finished,) = (one for one in outcome.recovered if "a list of" in one.found)
+    assert (finished.removed_files, finished.done) == (1, "it was finished: 1 deleted")
+
+
 def test_what_was_committed_since_then_stays(lake: Lake) -> None:
     """By this table under a name that was declared equal, and by one elsewhere."""
     table, other = lake.table(), lake.table("x.u", location=f"{lake.root}elsewhere/u")

@@ -1,4 +1,4 @@
-"""Orphan files of a database in Dagster: counted unless the run says otherwise, removed daily where a policy says so."""
+"""Orphan files of a database in Dagster: counted unless the run says otherwise, removed where a policy says so."""
 
 from __future__ import annotations
 

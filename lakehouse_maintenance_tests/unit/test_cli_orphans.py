@@ -109,14 +109,21 @@ def test_text(lakehouse: SmallLakehouse, capsys: pytest.CaptureFixture[str]) -> 
     ended = on(lakehouse, capsys, "orphans", "main.db.t", "--delete")
     assert ended.code == 0
     assert "2 files" in ended.out
-    assert "removed" in ended.out
+    assert "deleted" in ended.out
+    assert "removed" not in ended.out
+
+
+OTHER = "sha256:" + "0" * 64
 
 
 def test_what_is_blocked_is_1(lakehouse: SmallLakehouse, capsys: pytest.CaptureFixture[str]) -> None:
     before = lakehouse.listing()
-    ended = on(lakehouse, capsys, "orphans", "main.db.t", "--delete", "--plan-digest", "sha256:0", "--json")
+    ended = on(lakehouse, capsys, "orphans", "main.db.t", "--delete", "--plan-digest", OTHER, "--json")
     assert (ended.code, only(ended)["status"]) == (1, "blocked")
-    assert "sha256:0" in only(ended)["reason"]
+    assert OTHER in only(ended)["reason"]
+    ended = on(lakehouse, capsys, "orphans", "main.db.t", "--plan-digest", OTHER)
+    assert ended.code == 1, "a dry run compares too"
+    assert on(lakehouse, capsys, "orphans", "main.db.t", "--plan-digest", "sha256:0").code == 2
     with lakehouse.catalog.load_table("db.t").transaction() as transaction:
         transaction.set_properties({"gc.enabled": "false"})
     ended = on(lakehouse, capsys, "orphans", "main.db.t", "--delete")

@@ -139,7 +139,13 @@ def test_limits(is_first: bool, listed: int, size: int, files: int, removed: int
         assert why is None
     else:
         assert f"limits.{key}" in str(why)
-        assert "nothing was deleted" in str(why)
+        assert str(why).startswith("the plan would remove")
+
+
+def test_all_limits_that_trip_are_told_at_once() -> None:
+    why = limit_reason(Limits(), is_first=True, listed_files=10, listed_bytes=10, files=200_000, size=9)
+    assert all(f"limits.{key}" in str(why) for key in ("removed_files", "first_run_files", "removed_share"))
+    assert limit_reason(Limits(), is_first=False, listed_files=10, listed_bytes=None, files=3, size=9) is None
 
 
 files = st.lists(
