@@ -61,6 +61,9 @@ if TYPE_CHECKING:
     from lakehouse_maintenance.config.settings import Limits, SharedLocation
 
 
+LOCATION = "--location"
+"""Field of the error about a folder that was asked for, and is not the table's."""
+
 NOT_GIVEN = "shared_locations does not give it to this table"
 
 
@@ -193,7 +196,7 @@ def listed_places(metadata: Metadata, only: str | None) -> tuple[Location, ...]:
         if not any(folder.contains(place) for folder in folders):
             raise InputError(
                 f"{only} does not lie in the table's own folders",
-                field="location",
+                field=LOCATION,
                 hint=f"a folder in {folders[0].text}; files elsewhere are not taken for this table's",
             )
         return (place,)

@@ -13,7 +13,7 @@ from lakehouse_maintenance.execution.clock import now_ms, now_text
 from lakehouse_maintenance.execution.deleting import Deletion
 from lakehouse_maintenance.execution.guards import refuse_blocked
 from lakehouse_maintenance.execution.making import Target, describe
-from lakehouse_maintenance.execution.orphan_search import OrphanSettings, Search, search, shared_refusal, told
+from lakehouse_maintenance.execution.orphan_search import LOCATION, OrphanSettings, Search, search, shared_refusal, told
 from lakehouse_maintenance.execution.recovery import Recovery
 from lakehouse_maintenance.execution.running import LEASE_TTL
 from lakehouse_maintenance.execution.verify import kept_snapshots_present
@@ -58,9 +58,9 @@ def orphans_of_table(
         why = describe(error) if isinstance(error, LeaseHeldError) else str(error)
         result = OrphanResult(name, Status.BLOCKED, why, dry_run=not delete)
     except InputError as error:
-        if is_alone and error.field == "location":
+        if is_alone and error.field == LOCATION:
             raise
-        status = Status.SKIPPED if error.field == "location" else Status.FAILED
+        status = Status.SKIPPED if error.field == LOCATION else Status.FAILED
         result = OrphanResult(name, status, describe(error), dry_run=not delete)
     except LakehouseError as error:
         result = OrphanResult(name, Status.FAILED, describe(error), dry_run=not delete)
