@@ -75,13 +75,10 @@ def _elsewhere(lake: Lake) -> list[tuple[str, dict[str, Any]]]:
 
 
 @pytest.mark.requirement("IM-08")
-@pytest.mark.parametrize("number", [0, 1, 2])
+@pytest.mark.parametrize(("lake", "number"), [("local", 0), ("s3", 0), ("s3", 1), ("s3", 2)], indirect=["lake"])
 def test_a_reference_under_another_scheme_or_bucket(lake: Lake, number: int) -> None:
     """A path that matches but for these, undeclared, stops the run; or is kept, or taken; declared, it is owned."""
-    elsewhere = _elsewhere(lake)
-    if number >= len(elsewhere):
-        pytest.skip("one such spelling of local files")
-    root, equal = elsewhere[number]
+    root, equal = _elsewhere(lake)[number]
     table = lake.table()
     path = f"{table.location()}/data/live.parquet"
     lake.add(table, path, referenced_as=spelled(path, root))
@@ -127,10 +124,9 @@ def test_another_tables_reference_under_another_scheme(lake: Lake) -> None:
     assert path in result.reason
 
 
+@pytest.mark.parametrize("lake", ["s3"], indirect=True)
 def test_the_same_key_of_another_bucket_is_another_file(lake: Lake) -> None:
     """A copy of the lake in another bucket, in the same catalog."""
-    if lake.is_local:
-        pytest.skip("local files have no buckets")
     assert lake.server is not None
     table = lake.table()
     copy = f"{bucket(lake)}-copy"
@@ -143,10 +139,9 @@ def test_the_same_key_of_another_bucket_is_another_file(lake: Lake) -> None:
 
 
 @pytest.mark.requirement("IM-08")
+@pytest.mark.parametrize("lake", ["s3"], indirect=True)
 def test_another_table_that_reaches_in_by_a_bucket_that_is_declared_equal(lake: Lake) -> None:
     """Who may own files has to be asked under the same aliases as the files."""
-    if lake.is_local:
-        pytest.skip("local files have no buckets")
     assert lake.server is not None
     table = lake.table()
     alias = f"{bucket(lake)}-alias"
