@@ -125,7 +125,11 @@ class Location:
         """Where the operating system finds it: on this machine, with symbolic links followed. Others as they are."""
         if self.family != "file" or self.authority:
             return self
-        return self.with_key(os.path.realpath(self.local_path).lstrip("/"))
+        try:
+            found = os.path.realpath(self.local_path)
+        except ValueError:  # half of a surrogate pair: no file system has such a name
+            return self
+        return self.with_key(found.lstrip("/"))
 
     def equals(self, other: Location) -> bool:
         """Same as `==`: the same object, whatever the spelling of scheme and authority."""

@@ -128,7 +128,7 @@ def _search(database: Database) -> dg.AssetsDefinition:
             names = [name for name in names if _is_due(opened, name)]
         context.log.info("%s: %s tables to look at", database, len(names))
         found: list[OrphanResult] = []
-        for result in opened.iter_orphans(names, delete=config.delete, run_id=context.run_id):
+        for result in opened.iter_orphans(names, delete=config.delete, run_id=context.run.run_id):
             # Files are many; the journal and the verb `orphans --list` name them.
             found.append(replace(result, files=(), reason=opened.config.masker.mask(result.reason)))
             context.log.info(

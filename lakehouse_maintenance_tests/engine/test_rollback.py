@@ -21,7 +21,7 @@ from lakehouse_maintenance.model.actions import Status
 from lakehouse_maintenance.model.errors import CatalogUnavailableError, InputError
 from lakehouse_maintenance.model.outcomes import ApplyResult, TableOutcome
 from lakehouse_maintenance_tests.engine.killed import Killed, after_the_lease, being_killed, files_below
-from lakehouse_maintenance_tests.engine.tables import append, data_paths, ids, lakehouse, many_small_files
+from lakehouse_maintenance_tests.engine.tables import append, ids, lakehouse, many_small_files
 from lakehouse_maintenance_tests.engine.test_lost_answers import COMPACT, commits
 from lakehouse_maintenance_tests.readers import read_duckdb, read_pyiceberg
 from lakehouse_maintenance_tests.services.catalogs import SqlCatalogFactory
@@ -235,7 +235,8 @@ def test_what_does_not_exist_is_bad_input(pair: Pair) -> None:
 def test_a_snapshot_whose_files_are_gone_is_refused(pair: Pair) -> None:
     writer, ours = pair
     old, new = earlier(writer), head(writer)
-    Path(data_paths(writer)[0].removeprefix("file://")).unlink()
+    files = [task.file.file_path for task in writer.load_table("db.t").scan(snapshot_id=old).plan_files()]
+    Path(files[0].removeprefix("file://")).unlink()
     outcome = only(ours.rollback("db.t", to=old))
     assert outcome.status is Status.FAILED
     assert "cannot be read any more: 1 of" in outcome.reason
