@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import binpack, definitions, expiry, health, machine, report
+from benchmarks import binpack, definitions, evidence, expiry, health, machine, report
 from benchmarks.running import ROOT, Benchmark, run
 
 Maker = Callable[[], Benchmark]
@@ -41,16 +41,20 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _makers(work: Path, *, small: bool, tiny: bool) -> dict[str, Maker]:
-    files, rows, manifests, per_manifest, snapshots = (800, 8600, 1000, 10, 1000)
+    files, rows, manifests, per_manifest, snapshots, objects = (800, 8600, 1000, 10, 1000, 1_000_000)
     if small:
-        files, manifests, snapshots = 200, 200, 200
+        files, manifests, snapshots, objects = 200, 200, 200, 100_000
     if tiny:
-        files, rows, manifests, snapshots = 20, 500, 20, 80
+        files, rows, manifests, snapshots, objects = 20, 500, 20, 80, 20_000
     return {
         "binpack": lambda: binpack.benchmark(work, nested=False, files=files, rows=rows, say=_say),
         "binpack_nested": lambda: binpack.benchmark(work, nested=True, files=files // 2, rows=rows, say=_say),
         "health": lambda: health.benchmark(work, manifests=manifests, files=per_manifest, say=_say),
         "expiry": lambda: expiry.benchmark(work, snapshots=snapshots, peers=not tiny, say=_say),
+        "evidence_local": lambda: evidence.benchmark(
+            work, manifests=objects // 1000, files=1000, on_s3=False, say=_say
+        ),
+        "evidence_s3": lambda: evidence.benchmark(work, manifests=objects // 10000, files=1000, on_s3=True, say=_say),
         "definitions": lambda: definitions.benchmark(work),
     }
 

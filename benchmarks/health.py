@@ -128,13 +128,19 @@ def start_inspect(catalog: str, warehouse: str, only_files: bool) -> Callable[[]
 
 def make(folder: Path, *, manifests: int, files: int) -> None:
     """A partitioned table whose manifests carry statistics of ten columns, as writers leave them."""
-    import pyarrow as pa
     from pyiceberg.catalog.sql import SqlCatalog
-    from pyiceberg.transforms import DayTransform
 
     (folder / "warehouse").mkdir(parents=True)
     catalog = SqlCatalog("main", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/warehouse")
     catalog.create_namespace("bench")
+    write_table(catalog, manifests=manifests, files=files)
+
+
+def write_table(catalog: Any, *, manifests: int, files: int) -> Any:
+    """The table, in a namespace `bench` that exists; its data files do not."""
+    import pyarrow as pa
+    from pyiceberg.transforms import DayTransform
+
     columns = [pa.field("at", pa.timestamp("us"))]
     columns += [pa.field(f"number_{number}", pa.int64()) for number in range(5)]
     columns += [pa.field(f"text_{number}", pa.string()) for number in range(4)]
@@ -146,6 +152,7 @@ def make(folder: Path, *, manifests: int, files: int) -> None:
         if count:
             _append(catalog, table, number, count, files)
             table = catalog.load_table("bench.many_files")
+    return table
 
 
 def _append(catalog: Any, table: Any, number: int, manifests: int, files: int) -> None:

@@ -69,6 +69,7 @@ def examine(
     found += [
         _check("state: write", lambda: _state(state)),
         _check("state: leases", lambda: _leases(state)),
+        _check("state: unfinished", lambda: _unfinished(state)),
     ]
     mask = config.masker.mask
     return [
@@ -133,6 +134,21 @@ def _leases(state: State) -> str:
         f"{info.table}: {info.owner} (run {info.run_id}) until {info.expires_at.isoformat(timespec='seconds')}"
         for info in held
     )
+
+
+def _unfinished(state: State) -> str:
+    """Lists that killed runs left: no fault of the installation, since the next run on the table goes on with them."""
+    from lakehouse_maintenance.removal import open_lists
+
+    tables = sorted(key.removeprefix("open-removals/") for key in state.keys("open-removals/"))
+    found = [
+        f"{table}: run {head.run_id}, {head.files} files ({head.action})"
+        for table in tables
+        for head in open_lists(state, table)
+    ]
+    if not found:
+        return "no list of files waits to be finished"
+    return f"finished by the next run on the table, unless one is at work: {'; '.join(found)}"
 
 
 class _Examination:

@@ -14,6 +14,8 @@ import os
 import socket
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,25 +23,35 @@ from lakehouse_maintenance.config import LakehouseConfig, load_config
 from lakehouse_maintenance.execution.clock import now_text
 from lakehouse_maintenance.execution.making import Target, measure_tables, plan_tables
 from lakehouse_maintenance.execution.memory import Memory
+from lakehouse_maintenance.execution.orphan_search import OrphanSettings
 from lakehouse_maintenance.execution.progress import Progress, Silent
-from lakehouse_maintenance.execution.running import run_table
-from lakehouse_maintenance.execution.territory import folders_of, places, refuse_neighbours
+from lakehouse_maintenance.execution.quarantining import Quarantined, Quarantining
+from lakehouse_maintenance.execution.removing_orphans import orphans_of_table
+from lakehouse_maintenance.execution.rolling_back import Rollback, roll_back
+from lakehouse_maintenance.execution.running import LEASE_TTL, run_table
 from lakehouse_maintenance.execution.watching import Watched, watch
 from lakehouse_maintenance.execution.work import Run
-from lakehouse_maintenance.iceberg.metadata import Metadata
-from lakehouse_maintenance.model.errors import InputError
+from lakehouse_maintenance.model.errors import InputError, LakehouseError
 from lakehouse_maintenance.model.events import Event
+from lakehouse_maintenance.model.explanations import Explanation
 from lakehouse_maintenance.model.health import TableHealth
-from lakehouse_maintenance.model.names import TableName, TablePattern
+from lakehouse_maintenance.model.locations import Location
+from lakehouse_maintenance.model.names import TableName, TablePattern, split_name
+from lakehouse_maintenance.model.orphans import OrphanReport, OrphanResult
 from lakehouse_maintenance.model.outcomes import ApplyResult, TableOutcome
 from lakehouse_maintenance.model.plans import Plan, TablePlan
+from lakehouse_maintenance.model.snapshots import MAIN_BRANCH
 from lakehouse_maintenance.planning.budget import within_budget
+from lakehouse_maintenance.planning.orphans import OrphanRequest, effective_age
 from lakehouse_maintenance.planning.tables import Request
 from lakehouse_maintenance.selecting import Catalogs, select_tables
-from lakehouse_maintenance.state import State, open_state
+from lakehouse_maintenance.state import State, open_configured
+from lakehouse_maintenance.storage import Storage
 
 if TYPE_CHECKING:
     from lakehouse_maintenance.doctor import DoctorCheck
+    from lakehouse_maintenance.evidence import DeltaPlaces, Evidence
+    from lakehouse_maintenance.removal import Entry
 
 
 class Lakehouse:
@@ -56,7 +68,7 @@ class Lakehouse:
     def open(cls, path: str | Path | None = None, *, progress: Progress | None = None) -> Lakehouse:
         """From a file, or where the command line would find it. Raises ConfigurationError."""
         config = load_config(path)
-        return cls(config, open_state(config.state.url), progress)
+        return cls(config, open_configured(config.state), progress)
 
     def close(self) -> None:
         """Gives back connections to catalogs, for processes that open a lakehouse again and again."""
@@ -120,6 +132,123 @@ class Lakehouse:
         kept, _ = within_budget(plan.tables, budget.bytes_per_day, self._memory.spent_today())
         return Plan(plan.created_at, kept)
 
+    def rollback(
+        self,
+        table: str,
+        *,
+        to: int | None = None,
+        branch: str = MAIN_BRANCH,
+        dry_run: bool = False,
+        run_id: str | None = None,
+    ) -> ApplyResult:
+        """Moves a branch to another snapshot of the table, back or forward; no file is written or deleted.
+
+        `to`: the snapshot's id; None: the one that the table's last failed verification named. Raises InputError
+        where there is no such table, branch or snapshot, or no failed verification; then nothing was changed.
+        """
+        names = self.tables([table])
+        if len(names) != 1:
+            raise InputError(f"{table} means {len(names)} tables", field="table", hint="name one table")
+        run = self._run("", run_id)
+        digest, outcome = roll_back(run, self._target(names[0]), Rollback(to, branch, dry_run))
+        return ApplyResult(digest, run.run_id, (outcome,))
+
+    def orphans(
+        self,
+        tables: Sequence[str] = (),
+        request: OrphanRequest | None = None,
+        *,
+        delete: bool = False,
+        run_id: str | None = None,
+    ) -> OrphanReport:
+        """Files in the tables' folders that no table references: counted, and removed where `delete` says so.
+
+        Raises InputError for a bad request before anything is read of any table.
+        """
+        names = self.tables(tables)
+        run_id = run_id or new_run_id()
+        return OrphanReport(run_id, tuple(self.iter_orphans(names, request, delete=delete, run_id=run_id)))
+
+    def iter_orphans(
+        self,
+        names: Sequence[TableName],
+        request: OrphanRequest | None = None,
+        *,
+        delete: bool = False,
+        run_id: str | None = None,
+    ) -> Iterator[OrphanResult]:
+        """As `orphans`, table by table, for names that need no looking up. What one look at the catalogs told is used
+        for the next table as far as nothing moved."""
+        asked = request or OrphanRequest()
+        asked.check()
+        targets = [self._target(name) for name in names]
+        for target in targets:
+            effective_age(target.policy.remove_orphan_files, asked)
+        if asked.plan_digest is not None and len(targets) != 1:
+            raise InputError("a digest is of one table", field="plan_digest", hint="name that table alone")
+        run = self._run("", run_id)
+        settings = OrphanSettings(self.config.limits, self.config.shared_locations, self.config.quarantine.prefix)
+        is_alone = len(targets) == 1
+        return (orphans_of_table(run, target, asked, settings, delete=delete, is_alone=is_alone) for target in targets)
+
+    def last_run_ms(self, name: TableName, action: str) -> int | None:
+        """When an action last ended well on a table, in ms since 1970; None where that is not remembered."""
+        return self._memory.table(str(name)).last_run_ms.get(action)
+
+    def explain(self, path: str) -> Explanation:
+        """Who owns an object or a folder now, and every decision about it that the journal knows. Changes nothing.
+
+        Raises InputError for a text that is no location, StorageError where the journal cannot be read.
+        """
+        from lakehouse_maintenance.evidence.ownership import ownership
+        from lakehouse_maintenance.execution.explaining import past_decisions
+        from lakehouse_maintenance.execution.objects import object_facts, our_own
+
+        location = Location.parse(path)
+        storage = self._storage_for(location)
+        found = our_own(self.state, self.config.quarantine.prefix, location)
+        if found is None:
+            found = ownership(self._evidence(), storage, location)
+            if found.owned is False:
+                found = replace(found, why=f"{found.why}; {object_facts(storage, location)}")
+        return Explanation(found, tuple(past_decisions(self.state, path)))
+
+    def _storage_for(self, location: Location) -> Storage:
+        """Of the catalog, or the Delta group, that lies where the location does, or of the first: it is asked what lies
+        around it."""
+        for catalog in self.catalogs.values():
+            warehouse = catalog.properties.get("warehouse", "")
+            if "://" in warehouse and Location.parse(warehouse).authority == location.authority:
+                return catalog.storage()
+        groups = self._delta_places()
+        for group in groups:
+            if any(root.authority == location.authority for root in (*group.roots, *group.tables.values())):
+                return group.storage
+        return next(
+            (catalog.storage() for catalog in self.catalogs.values()), groups[0].storage if groups else Storage({})
+        )
+
+    def quarantined(self) -> list[Quarantined]:
+        """Every entry of the quarantine, oldest first, those that were restored or purged included."""
+        return self._quarantining(None).listed()
+
+    def restore(self, entry_id: str, *, run_id: str | None = None) -> Quarantined:
+        """Brings a quarantined folder, or the files of a table, back to where they were. Never overwrites anything.
+
+        Where something lies there again, nothing is moved and the status is blocked. Raises InputError for an id that
+        is none's, StorageError for an entry that is damaged.
+        """
+        return self._quarantining(run_id).restore(entry_id)
+
+    def purge(
+        self, entry_id: str | None = None, older_than: timedelta | None = None, *, run_id: str | None = None
+    ) -> list[Quarantined]:
+        """Deletes what lies in quarantine and whose time has passed: of one entry, or of all.
+
+        `older_than`: since it was moved, in place of the time that the policy gave it. Raises as `restore`.
+        """
+        return self._quarantining(run_id).purge(entry_id, older_than)
+
     def watch(self, name: TableName) -> Watched:
         """One look at a table that is known to exist: its health, what is due whatever the budget, and when to look
         again though it does not change. Raises LakehouseError."""
@@ -175,20 +304,69 @@ class Lakehouse:
     def _run(self, digest: str, run_id: str | None) -> Run:
         return Run(
             run_id=run_id or new_run_id(),
-            owner=f"{_user()}@{socket.gethostname()}:{os.getpid()}",
+            owner=_owner(),
             digest=digest,
             state=self.state,
             memory=self._memory,
             cache=self.state.cache,
             progress=self.progress,
             memory_limit=self.config.engine.memory_limit,
-            neighbours=self._neighbours,
+            evidence=self._evidence(),
+            shared_locations=self.config.shared_locations,
         )
 
-    def _neighbours(self, name: TableName, metadata: Metadata) -> str | None:
-        others = places(self.config.delta)
-        own = folders_of(metadata)
-        return refuse_neighbours(self.catalogs, others, name, own, self.state.cache, metadata.uuid)
+    def _quarantining(self, run_id: str | None) -> Quarantining:
+        from lakehouse_maintenance.execution.claims import Claims
+
+        return Quarantining(
+            state=self.state,
+            run_id=run_id or new_run_id(),
+            owner=_owner(),
+            lease_ttl=LEASE_TTL,
+            storage_of=self._storage_of,
+            progress=self.progress,
+            claims_of=lambda entry: Claims(self.state, self._evidence(), entry),
+        )
+
+    def _storage_of(self, entry: Entry) -> Storage:
+        """Under the properties of the catalog, or of the Delta group, that the entry's table or database belongs to."""
+        from lakehouse_maintenance.storage.options import from_storage_options
+
+        first, *rest = split_name(entry.subject)
+        group = self.config.delta.get(first)
+        if group is not None:
+            return Storage.from_properties(from_storage_options(group.storage_options))
+        if first not in self.catalogs:
+            raise InputError(
+                f"the quarantine entry {entry.id} is of {entry.subject}, and no catalog {first} is configured",
+                field="id",
+                hint="use the configuration that it was moved with",
+            )
+        catalog = self.catalogs[first]
+        try:
+            return catalog.storage(TableName(first, tuple(rest[:-1]), rest[-1]) if len(rest) > 1 else None)
+        except LakehouseError:
+            # No such table, or not any more: then under the catalog's own properties.
+            return catalog.storage()
+
+    def _evidence(self) -> Evidence:
+        from lakehouse_maintenance.evidence import Evidence
+
+        return Evidence(self.catalogs, self._delta_places(), self.state.cache)
+
+    def _delta_places(self) -> list[DeltaPlaces]:
+        from lakehouse_maintenance.evidence import DeltaPlaces
+        from lakehouse_maintenance.storage.options import from_storage_options
+
+        return [
+            DeltaPlaces(
+                name,
+                Storage.from_properties(from_storage_options(group.storage_options)),
+                {table: Location.parse(text) for table, text in group.tables.items()},
+                [Location.parse(text) for text in group.roots],
+            )
+            for name, group in self.config.delta.items()
+        ]
 
     def _run_one(self, run: Run, target: Target, plan: TablePlan) -> TableOutcome:
         return run_table(run, target, plan)
@@ -197,6 +375,10 @@ class Lakehouse:
 def new_run_id() -> str:
     """A name for one run; it goes into the journal and into the snapshots that the run commits."""
     return str(uuid.uuid4())
+
+
+def _owner() -> str:
+    return f"{_user()}@{socket.gethostname()}:{os.getpid()}"
 
 
 def _user() -> str:

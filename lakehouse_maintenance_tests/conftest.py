@@ -23,6 +23,7 @@ pytest_plugins = [
     "lakehouse_maintenance_tests.services.catalogs",
     "lakehouse_maintenance_tests.services.postgres",
     "lakehouse_maintenance_tests.services.s3",
+    "lakehouse_maintenance_tests.services.states",
     "lakehouse_maintenance_tests.services.rest",  # after s3, whose asserts could not be rewritten otherwise
     "lakehouse_maintenance_tests.services.spark.session",
 ]

@@ -126,8 +126,11 @@ class Catalog:
         del namespace
         return {}
 
-    def foreign_pointers(self) -> list[tuple[str, str]]:
-        """Tables of other catalogs that are kept in the same place and may not be configured: a name, a pointer."""
+    def foreign_pointers(self) -> list[tuple[str, str, str]]:
+        """Tables of other catalogs that are kept in the same place and may not be configured.
+
+        The catalog's name, the table's name (which begins with it), its pointer.
+        """
         return []
 
     def load(self, name: TableName) -> Table:
@@ -198,4 +201,16 @@ class RestCatalog(Catalog):
         """With a table's name: under that table's own, possibly vended, credentials, which expire."""
         if name is None:
             return super().storage()
-        return Storage.from_properties(self.load(name).io.properties)
+        return self.storage_of(self.load(name))
+
+    def storage_of(self, table: Table) -> Storage:
+        """As above; what differs from the catalog's own properties was vended for this table alone."""
+        own = {**self.properties}
+        is_vended = any(own.get(key) != str(value) for key, value in table.io.properties.items() if _is_secret(key))
+        return Storage.from_properties(table.io.properties, is_vended=is_vended)
+
+
+def _is_secret(key: str) -> bool:
+    return key.startswith(("s3.", "adls.", "gcs.", "client.")) and any(
+        word in key for word in ("key", "token", "secret")
+    )

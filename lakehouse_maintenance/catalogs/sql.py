@@ -78,7 +78,7 @@ class SqlCatalog(Catalog):
             if pointer and _kind(kind) is TableKind.ICEBERG
         }
 
-    def foreign_pointers(self) -> list[tuple[str, str]]:
+    def foreign_pointers(self) -> list[tuple[str, str, str]]:
         """Rows of other catalog names in the same database."""
         columns = IcebergTables.catalog_name, IcebergTables.table_namespace, IcebergTables.table_name
         statement = select(*columns, IcebergTables.metadata_location).where(IcebergTables.catalog_name != self.name)
@@ -87,7 +87,7 @@ class SqlCatalog(Catalog):
                 rows = connection.execute(statement).all()
         except SQLAlchemyError as error:
             raise unavailable(self.name, self.properties, error) from error
-        return [(".".join(name), pointer) for *name, pointer in rows if pointer]
+        return [(name[0], ".".join(name), pointer) for *name, pointer in rows if pointer]
 
     def locate(self, name: TableName) -> tuple[str, Storage]:
         """One row of the database; tables have the catalog's own credentials."""

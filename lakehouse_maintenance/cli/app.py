@@ -12,6 +12,8 @@ from typing import Annotated
 import typer
 
 from lakehouse_maintenance import __version__
+from lakehouse_maintenance.cli.orphans import explain, orphans
+from lakehouse_maintenance.cli.quarantine import quarantine
 from lakehouse_maintenance.cli.session import Session
 
 app = typer.Typer(
@@ -220,6 +222,35 @@ def maintain(
         allow_short_retention=allow_short_retention,
     )
     return run_maintenance(_session(context), tables or [], asked, out, dry_run=dry_run)
+
+
+@app.command()
+def rollback(
+    context: typer.Context,
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="catalog.database.table.")],
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to", metavar="SNAPSHOT", help="Snapshot id. None: the one that the last failed verification named."
+        ),
+    ] = None,
+    branch: Annotated[str, typer.Option("--branch", metavar="NAME", help="The branch that is moved.")] = "main",
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would leave the view; change nothing.")] = False,
+) -> int:
+    """Move a table back to an earlier snapshot.
+
+    Or forward again. Every file of that snapshot is looked up first; no file is written or deleted.
+    """
+    from lakehouse_maintenance.cli.verbs import move_back
+
+    return move_back(_session(context), table, to, branch, dry_run=dry_run)
+
+
+app.add_typer(quarantine)
+
+
+app.command()(orphans)
+app.command()(explain)
 
 
 @app.command()

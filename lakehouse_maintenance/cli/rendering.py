@@ -95,6 +95,7 @@ def outcome(data: Json, console: Console) -> None:
             _outcome(console, action)
     rest = [table for table in data["tables"] if not table["actions"]]
     _section(console, "Left alone", (f"{t['table']}: {t['reason']}" for t in rest if t["status"] == "skipped"))
+    _section(console, "Recovered", (_recovered(t["table"], one) for t in data["tables"] for one in t["recovered"]))
     wrong = [table for table in rest if table["status"] != "skipped"]
     _section(console, "Not done", (f"{t['table']}: {t['status']}: {t['reason']}" for t in wrong))
     by_status: dict[str, int] = {}
@@ -125,6 +126,28 @@ def events(data: Json, console: Console) -> None:
             style=STYLES.get(status),
         )
     console.print(grid)
+
+
+def entries(data: Json, console: Console) -> None:
+    """What lies in quarantine, or what became of it; then what went wrong."""
+    if not data["entries"]:
+        _line(console, "nothing in quarantine")
+        return
+    grid = _table("id", "state", "path", "objects", "size", "moved", "purge after", left=3)
+    for entry in data["entries"]:
+        grid.add_row(
+            printable(entry["id"]),
+            printable(entry["state"]),
+            printable(entry["path"] or ""),
+            "" if entry["objects"] is None else f"{entry['objects']:,}",
+            size(entry["bytes"]),
+            printable(entry["at"] or ""),
+            printable(entry["purge_after"] or ""),
+            style=STYLES.get(entry["status"] or ""),
+        )
+    console.print(grid)
+    _section(console, "Not done", (f"{e['id']}: {e['error']}" for e in data["entries"] if e["error"]))
+    _section(console, "Notes", (f"{e['id']}: {note}" for e in data["entries"] for note in e["notes"]))
 
 
 def checks(data: Json, console: Console) -> None:
@@ -200,6 +223,17 @@ def _expiry_outcome(console: Console, action: Mapping[str, Any]) -> None:
     _line(console, f"    {'verified' if action['verified'] else 'NOT VERIFIED'}")
 
 
+def _rollback_outcome(console: Console, action: Mapping[str, Any]) -> None:
+    if action["snapshot_id"] is not None:
+        verified = {True: ", verified", False: ", NOT VERIFIED", None: ""}[action["verified"]]
+        _line(console, f"    from snapshot {action['previous_snapshot_id']} to {action['snapshot_id']}{verified}")
+
+
+def _recovered(table: str, one: Mapping[str, Any]) -> str:
+    """What a run left, what was done about it, and what is known of it."""
+    return f"{table}: run {one['run_id']}, {one['action']}: {one['found']}; {one['status']}: {one['done']}"
+
+
 def _expires(action: Mapping[str, Any]) -> bool:
     return bool(action["action"] == Action.EXPIRE_SNAPSHOTS)
 
@@ -209,6 +243,8 @@ def _outcome(console: Console, action: Mapping[str, Any]) -> None:
     _line(console, f"  {action['action']}: {action['status']}")
     if _expires(action):
         _expiry_outcome(console, action)
+    elif action["action"] == "rollback":
+        _rollback_outcome(console, action)
     elif action["snapshot_id"] is not None:
         rewritten = count(actual["rewritten_data_files"], "file")
         removed = actual["removed_delete_files"]

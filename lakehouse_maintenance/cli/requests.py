@@ -44,14 +44,14 @@ class Asked:
         for would heed."""
         from lakehouse_maintenance.planning.tables import Request
 
-        actions = tuple(dict.fromkeys(Action(_one_of(name, ACTIONS, "--action")) for name in self.actions))
+        actions = tuple(dict.fromkeys(Action(one_of(name, ACTIONS, "--action")) for name in self.actions))
         expiry_options, options = split_options(pairs(self.options, "--option"))
         request = Request(
             actions=actions or None,
             options=options,
             engine=None if self.engine is None else engine_name(self.engine),
             where=_not_blank(self.where, "--where"),
-            strategy=None if self.strategy is None else _one_of(self.strategy, STRATEGIES, "--strategy"),
+            strategy=None if self.strategy is None else one_of(self.strategy, STRATEGIES, "--strategy"),
             sort_order=_not_blank(self.sort_order, "--sort-order"),
             expiry=self._expiry(expiry_options),
         )
@@ -146,10 +146,11 @@ def pairs(texts: Sequence[str], option: str) -> dict[str, str]:
 
 def engine_name(text: str) -> str:
     """Raises InputError for a name that is no engine's."""
-    return _one_of(text, ENGINES, "--engine")
+    return one_of(text, ENGINES, "--engine")
 
 
-def _one_of(text: str, known: Collection[str], option: str) -> str:
+def one_of(text: str, known: Collection[str], option: str) -> str:
+    """Raises InputError for a text that is none of the known ones."""
     if text not in known:
         raise InputError(f"{option} cannot be {text!r}", field=option, hint=suggestion(text, known))
     return text

@@ -79,14 +79,15 @@ def _run(command: Any, arguments: Arguments, session: Session) -> int:
 
 
 def _value_options(command: Any) -> set[str]:
-    """Names of all verbs' options that take a value."""
-    return {
-        name
-        for verb in command.commands.values()
-        for parameter in verb.params
-        if parameter.param_type_name == "option" and not parameter.is_flag and not parameter.count
-        for name in parameter.opts
-    }
+    """Names of all verbs' options that take a value, those of their own verbs included."""
+    found: set[str] = set()
+    for verb in command.commands.values():
+        for parameter in verb.params:
+            if parameter.param_type_name == "option" and not parameter.is_flag and not parameter.count:
+                found.update(parameter.opts)
+        if hasattr(verb, "commands"):
+            found |= _value_options(verb)
+    return found
 
 
 def _usage_error(error: TyperException) -> InputError:

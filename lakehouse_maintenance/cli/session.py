@@ -60,9 +60,9 @@ class Session:
         self.hide(config.masker)
         # Only now what is heavy: a wrong configuration is told at once.
         from lakehouse_maintenance.lakehouse import Lakehouse
-        from lakehouse_maintenance.state import open_state
+        from lakehouse_maintenance.state import open_configured
 
-        state = open_state(config.state.url)
+        state = open_configured(config.state)
         with self.progress() as progress:
             yield Lakehouse(config, state, progress)
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from lakehouse_maintenance.cli import rendering
-from lakehouse_maintenance.cli.requests import Asked, check_out, engine_name, read_plan, write_plan
+from lakehouse_maintenance.cli.requests import Asked, check_out, engine_name, read_plan, whole_number, write_plan
 from lakehouse_maintenance.cli.session import Session
 from lakehouse_maintenance.model.plans import Plan
+
+if TYPE_CHECKING:
+    from lakehouse_maintenance.execution.quarantining import Quarantined
 
 
 def measure(session: Session, tables: Sequence[str], *, exact: bool) -> int:
@@ -52,6 +56,39 @@ def run_maintenance(session: Session, tables: Sequence[str], asked: Asked, out: 
     return int(not result.ok)
 
 
+def move_back(session: Session, table: str, to: str | None, branch: str, *, dry_run: bool) -> int:
+    """`rollback`: 1 where it is blocked, failed, or nobody knows."""
+    wanted = None if to is None else whole_number(to, "--to")
+    with session.lakehouse() as lakehouse:
+        result = lakehouse.rollback(table, to=wanted, branch=branch, dry_run=dry_run)
+    session.show(result.as_json(), rendering.outcome)
+    return int(not result.ok)
+
+
+def show_quarantine(session: Session) -> int:
+    """`quarantine list`: 1 where an entry is damaged."""
+    with session.lakehouse() as lakehouse:
+        found = lakehouse.quarantined()
+    return _show_entries(session, found)
+
+
+def restore_entry(session: Session, entry_id: str) -> int:
+    """`quarantine restore`: 1 where its place is occupied, or anything of it could not be brought back."""
+    with session.lakehouse() as lakehouse:
+        found = lakehouse.restore(entry_id)
+    return _show_entries(session, [found])
+
+
+def purge_entries(session: Session, entry_id: str | None, older_than: str | None) -> int:
+    """`quarantine purge`: 1 where anything stays that was to go."""
+    from lakehouse_maintenance.model.intervals import parse_duration
+
+    age = None if older_than is None else parse_duration(older_than, field="--older-than")
+    with session.lakehouse() as lakehouse:
+        found = lakehouse.purge(entry_id, age)
+    return _show_entries(session, found)
+
+
 def show_events(session: Session, *, last: int | None, table: str | None) -> int:
     """`audit`."""
     with session.lakehouse() as lakehouse:
@@ -78,6 +115,11 @@ def demonstrate(session: Session, into: Path, engine: str | None) -> int:
         result = run_demo(into, engine=name, say=session.say, progress=progress)
     session.show(result.as_json(), draw)
     return int(not result.ok)
+
+
+def _show_entries(session: Session, found: Sequence[Quarantined]) -> int:
+    session.show({"entries": [one.as_json() for one in found]}, rendering.entries)
+    return int(not all(one.ok for one in found))
 
 
 def _show_plan(session: Session, plan: Plan, out: Path | None) -> int:

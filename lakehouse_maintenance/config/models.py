@@ -136,7 +136,7 @@ def mask(text: str, config: LakehouseConfig) -> str:
 def _secrets(config: LakehouseConfig) -> Iterator[str]:
     maps: list[dict[str, Any]] = [catalog.properties() for catalog in config.catalogs.values()]
     maps += [group.storage_options for group in config.delta.values()]
-    maps.append(config.spark.conf)
+    maps += [config.spark.conf, config.state.properties]
     for properties in maps:
         yield from property_secrets(properties)
     texts = [*texts_in(maps), config.state.url, config.spark.remote or ""]

@@ -29,7 +29,11 @@ def resolved(config: LakehouseConfig, base: Path) -> LakehouseConfig:
         catalogs={name: _catalog(catalog, base) for name, catalog in config.catalogs.items()},
         delta={name: _group(group, base) for name, group in config.delta.items()},
         sources={name: _source(source, base) for name, source in config.sources.items()},
-        state=_with(config.state, url=absolute(config.state.url, base)),
+        state=_with(
+            config.state,
+            url=absolute(config.state.url, base),
+            cache=None if config.state.cache is None else absolute(config.state.cache, base),
+        ),
         jobs=_with(
             config.jobs,
             data_compaction=_file(config.jobs.data_compaction, base),

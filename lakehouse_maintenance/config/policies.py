@@ -205,6 +205,39 @@ class RemoveOrphanFiles(Section):
     older_than: Duration = Field(
         default=parse_duration("3 days"), description="Younger files are kept.", examples=["3 days"]
     )
+    allow_short_retention: bool = Field(
+        default=False, description="Lets `older_than` be nearer than 24 hours.", examples=[False]
+    )
+    removal: Literal["delete", "quarantine"] = Field(
+        default="delete",
+        description="Delete, or move aside, to be restored or purged later.",
+        examples=["quarantine"],
+    )
+    purge_after: Duration = Field(
+        default=parse_duration("30 days"), description="How long quarantine keeps the files.", examples=["30 days"]
+    )
+    prefix_mismatch_mode: Literal["ERROR", "IGNORE", "DELETE"] = Field(
+        default="ERROR",
+        description="What becomes of a file whose path equals a reference in all but scheme or bucket: stop, keep it, "
+        "or take it for an orphan.",
+        examples=["IGNORE"],
+    )
+    equal_schemes: dict[str, str] = Field(
+        default_factory=dict,
+        description="Schemes that mean the same: an alias, or several with commas, and the name that counts.",
+        examples=[{"oss,cosn": "s3"}],
+    )
+    equal_authorities: dict[str, str] = Field(
+        default_factory=dict,
+        description="Buckets or hosts that mean the same: aliases and the name that counts.",
+        examples=[{"lake-alias": "lake"}],
+    )
+    dropped_tables: tuple[str, ...] = Field(
+        default=(),
+        description="Table-uuids of tables that were dropped and whose files nobody needs: their metadata files are "
+        "orphans like others, and protect nothing.",
+        examples=[["9c12d441-03fe-4693-9a96-a0705ddf69c1"]],
+    )
     review: bool = Field(default=False, description="Whether somebody must approve each plan.", examples=[True])
 
 

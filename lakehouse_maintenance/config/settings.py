@@ -55,9 +55,22 @@ class StateSettings(Section):
 
     url: Url = Field(
         default=".lakehouse-maintenance",
-        description="A folder, an object-storage URL, or `postgresql://…`; this release takes a folder. Leases, "
-        "cooldown and journal live there: everyone who maintains the same tables must use the same one.",
+        description="A folder, an object-storage URL, or `postgresql://user@host/database` (`?schema=` names its "
+        "schema). Leases, cooldown and journal live there: everyone who maintains the same tables must use the same "
+        "one.",
         examples=[".lakehouse-maintenance", "s3://lake/maintenance-state"],
+    )
+    properties: PropertyMap = Field(
+        default_factory=Properties,
+        description="Credentials and address of the object store, by PyIceberg's names (`s3.*`, `gcs.*`, `adls.*`); "
+        "unset: where the vendor's tools look for them.",
+        examples=[{"s3.endpoint": "https://minio.example.com", "s3.access-key-id": "${STATE_KEY_ID}"}],
+    )
+    cache: Url | None = Field(
+        default=None,
+        description="A folder on this machine for what is disposable. Unset: `cache` in a state folder; for other "
+        "states a folder below `$XDG_CACHE_HOME`, else `~/.cache`.",
+        examples=["/var/cache/lakehouse-maintenance"],
     )
 
 

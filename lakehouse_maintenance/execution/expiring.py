@@ -17,14 +17,14 @@ from lakehouse_maintenance.execution.deleting import Deletion
 from lakehouse_maintenance.execution.guards import refuse_blocked
 from lakehouse_maintenance.execution.making import Target, describe
 from lakehouse_maintenance.execution.observe import expiry_facts, observe
-from lakehouse_maintenance.execution.verify import live_files_present
+from lakehouse_maintenance.execution.verify import kept_snapshots_present
 from lakehouse_maintenance.execution.work import Run, Work
 from lakehouse_maintenance.iceberg.expiry import ExpireCommit, Expiring, only_reached_by
-from lakehouse_maintenance.iceberg.manifests import ManifestFile, ManifestReader
+from lakehouse_maintenance.iceberg.manifests import ManifestReader
 from lakehouse_maintenance.iceberg.metadata import Metadata
 from lakehouse_maintenance.model.actions import Status
 from lakehouse_maintenance.model.errors import LakehouseError, TableError
-from lakehouse_maintenance.model.outcomes import ActionOutcome, Actual, Check
+from lakehouse_maintenance.model.outcomes import ActionOutcome, Actual
 from lakehouse_maintenance.model.plans import PlannedAction, TablePlan
 from lakehouse_maintenance.planning.expiring import decide, refusal
 from lakehouse_maintenance.removal import Removal, RemovalList
@@ -74,8 +74,8 @@ def expire(run: Run, target: Target, plan: TablePlan, action: PlannedAction, lea
         deletion.remove(written[0], into=removal)
     except LakehouseError as error:
         # The snapshots are gone all the same, and some of the files.
-        return _outcome(run, target, action, expired, removal, work, describe(error))
-    return _outcome(run, target, action, expired, removal, work)
+        return _outcome(deletion, action, expired, removal, work, describe(error))
+    return _outcome(deletion, action, expired, removal, work)
 
 
 def still_expired(metadata: Metadata, target: Target, action: PlannedAction) -> Expiring:
@@ -112,8 +112,7 @@ def _refuse(metadata: Metadata, plan: TablePlan, target: Target, action: Planned
 
 
 def _outcome(
-    run: Run,
-    target: Target,
+    deletion: Deletion,
     action: PlannedAction,
     expired: Expiring,
     removal: Removal,
@@ -132,7 +131,8 @@ def _outcome(
         failed_files=len(removal.failed),
         unknown_files=len(removal.unknown),
     )
-    checks = _verify(run, target)
+    target = deletion.target
+    checks = (kept_snapshots_present(target.catalog, target.name, deletion.run.cache),)
     problems = [f"{check.name}: {check.detail}" for check in checks if not check.passed]
     if ended is not None:
         problems.append(f"the snapshots are expired, but the deletion of their files ended early: {ended}")
@@ -142,6 +142,8 @@ def _outcome(
     if removal.unknown:
         problems.append(f"of {len(removal.unknown)} files it is not known whether they are deleted")
     notes = [f"{count} files kept: {why}" for why, count in sorted(removal.kept.items())]
+    if removal.deleted:
+        notes += deletion.versions_kept()
     if ended is not None or not removal.is_complete:
         notes.append("the list stays open: the next run on the table goes on with it")
     return ActionOutcome(
@@ -154,17 +156,3 @@ def _outcome(
         error="; ".join(problems) or None,
         notes=tuple(notes),
     )
-
-
-def _verify(run: Run, target: Target) -> tuple[Check, ...]:
-    """Every live file of every branch's and tag's snapshot is there."""
-    try:
-        observed = observe(target.catalog, target.name, run.cache)
-        manifests: dict[str, ManifestFile] = {}
-        for ref in observed.metadata.refs.values():
-            snapshot = observed.metadata.snapshots[ref.snapshot_id]
-            manifests |= {m.path: m for m in observed.reader.manifests(snapshot) if m.live_files != 0}
-        live = list(observed.reader.live_files(manifests.values()))
-        return (live_files_present(observed.storage, observed.metadata.table_location, live),)
-    except LakehouseError as error:
-        return (Check("live_files_present", False, f"could not be verified: {describe(error)}"),)

@@ -11,9 +11,9 @@ from lakehouse_maintenance.model.plans import TablePlan
 from lakehouse_maintenance.planning.blocks import block
 
 
-def refuse_blocked(metadata: Metadata, plan: TablePlan, target: Target) -> None:
+def refuse_blocked(metadata: Metadata, plan: TablePlan | None, target: Target) -> None:
     """Raises TableError where the name is another table's by now, Blocked where somebody's word keeps us from it."""
-    if plan.uuid is not None and metadata.uuid != plan.uuid:
+    if plan is not None and plan.uuid is not None and metadata.uuid != plan.uuid:
         raise TableError(f"{plan.table} is another table than the planned one", field=plan.table, hint="plan anew")
     reason = block(metadata.state(), now_ms=now_ms(), named_by_policy=target.named_by_policy)
     if reason is not None:

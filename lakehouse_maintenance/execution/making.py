@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
@@ -19,7 +19,7 @@ from lakehouse_maintenance.iceberg.manifests import BlobCache
 from lakehouse_maintenance.model.errors import LakehouseError
 from lakehouse_maintenance.model.health import TableHealth
 from lakehouse_maintenance.model.names import TableName
-from lakehouse_maintenance.model.plans import TablePlan
+from lakehouse_maintenance.model.plans import Skip, TablePlan
 from lakehouse_maintenance.planning.tables import Request, Subject, Throughput, plan_table
 
 if TYPE_CHECKING:
@@ -73,7 +73,9 @@ def plan_tables(
     def one(target: Target) -> TablePlan:
         try:
             observed = observe(target.catalog, target.name, cache)
-            return plan_one(observed, target, memory, request, throughput)
+            plan = plan_one(observed, target, memory, request, throughput)
+            left = tuple(Skip("recovery", text) for text in memory.pending(str(target.name)))
+            return replace(plan, skipped=(*plan.skipped, *left))
         except LakehouseError as error:
             return TablePlan(str(target.name), None, None, error=describe(error))
         except Exception as error:

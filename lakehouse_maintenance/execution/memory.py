@@ -10,19 +10,25 @@ from typing import Any
 
 from lakehouse_maintenance.model.errors import StorageError
 from lakehouse_maintenance.planning.tables import Throughput
+from lakehouse_maintenance.removal import open_lists
 from lakehouse_maintenance.state import State
 
 _SPEED = "throughput/rewrite_data_files"
 _LEAST_BYTES = 8 << 20
 """Smaller rewrites measure start-up, not speed."""
+_MOST_LEFTOVERS = 100
 
 
 @dataclass(frozen=True, slots=True)
 class TableMemory:
-    """`last_run_ms`: action → milliseconds since 1970. `unresolved`: commits that may or may not be visible."""
+    """`last_run_ms`: action → milliseconds since 1970. `unresolved`: commits that may or may not be visible.
+
+    `leftovers`: runs and actions whose files may lie about; which files, their journal says.
+    """
 
     last_run_ms: Mapping[str, int] = field(default_factory=dict)
     unresolved: tuple[Mapping[str, Any], ...] = ()
+    leftovers: tuple[Mapping[str, Any], ...] = ()
 
 
 class Memory:
@@ -37,6 +43,7 @@ class Memory:
         return TableMemory(
             {str(action): int(at) for action, at in data.get("last_run_ms", {}).items()},
             tuple(data.get("unresolved", ())),
+            tuple(data.get("leftovers", ())),
         )
 
     def ran(self, name: str, action: str, at_ms: int) -> None:
@@ -51,6 +58,24 @@ class Memory:
     def resolved(self, name: str) -> None:
         """All unresolved commits of the table have been looked up."""
         self._change(_table_key(name), lambda d: {**d, "unresolved": []})
+
+    def left_files(self, name: str, entry: Mapping[str, Any]) -> None:
+        """Remembers, or changes, an entry of `leftovers`; the oldest go where there are too many."""
+        self._change(
+            _table_key(name), lambda d: {**d, "leftovers": [*_others(d, entry), dict(entry)][-_MOST_LEFTOVERS:]}
+        )
+
+    def cleared(self, name: str, entry: Mapping[str, Any]) -> None:
+        """Nothing of this run and action lies about any more, or nobody will look for it again."""
+        self._change(_table_key(name), lambda d: {**d, "leftovers": _others(d, entry)})
+
+    def pending(self, name: str) -> list[str]:
+        """Lists of files that killed runs left on a table, for people who only look."""
+        return [
+            f"run {head.run_id} was killed amid a list of {head.files} files ({head.action}, {head.operation}); the "
+            "next run on the table finishes it, after checking each file again"
+            for head in open_lists(self._state, name)
+        ]
 
     def throughput(self) -> Throughput:
         """Bytes a second of past rewrites, or the default."""
@@ -96,6 +121,11 @@ class Memory:
             if self._state.put(key, value, None if stored is None else stored[1]) is not None:
                 return
         raise StorageError(f"the state's value {key} was changed by others 100 times in a row", field="state.url")
+
+
+def _others(data: Mapping[str, Any], entry: Mapping[str, Any]) -> list[Any]:
+    same = (entry["run_id"], entry["action"])
+    return [other for other in data.get("leftovers", []) if (other["run_id"], other["action"]) != same]
 
 
 def _table_key(name: str) -> str:

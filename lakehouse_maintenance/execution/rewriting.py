@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -13,9 +13,10 @@ from lakehouse_maintenance.execution.clock import now_text
 from lakehouse_maintenance.execution.guards import refuse_blocked
 from lakehouse_maintenance.execution.making import Target, describe
 from lakehouse_maintenance.execution.observe import Observed, observe
+from lakehouse_maintenance.execution.traces import BASE, WRITING
 from lakehouse_maintenance.execution.verify import verify_rewrite
 from lakehouse_maintenance.execution.work import Run, Work, named_files
-from lakehouse_maintenance.iceberg.commit import Committed, GroupsOutdated, ReplaceCommit, Stamp
+from lakehouse_maintenance.iceberg.commit import Base, Committed, GroupsOutdated, ReplaceCommit, Stamp
 from lakehouse_maintenance.iceberg.replace import Replacement
 from lakehouse_maintenance.model.actions import Status
 from lakehouse_maintenance.model.errors import (
@@ -47,13 +48,14 @@ def rewrite(
         observed = observe(target.catalog, target.name, run.cache)
         refuse_blocked(observed.metadata, plan, target)
         fresh = _recheck(observed, action.groups, options, skip={*done, *unsupported})
-        _rewrite_groups(run, target, observed, fresh, options, lease, work, done, unsupported)
+        announce = _announcer(run, observed, action, work)
+        _rewrite_groups(run, target, observed, fresh, options, lease, work, announce, done, unsupported)
         worthwhile = {index: group for index, group in done.items() if _gains(group)}
         work.groups_dropped = len(action.groups) - len(worthwhile)
         if not worthwhile:
             return _nothing_left(action, work, unsupported)
         try:
-            committed = _commit(run, target, observed, list(worthwhile.values()), action, lease, work)
+            committed = _commit(run, target, observed, list(worthwhile.values()), action, lease, work, announce)
         except GroupsOutdated as outdated:
             indices = list(worthwhile)
             for position, reason in outdated.reasons.items():
@@ -86,6 +88,26 @@ def _recheck(
     return {index: group for index, group in checked.items() if group is not None}
 
 
+def _announcer(run: Run, observed: Observed, action: PlannedAction, work: Work) -> Callable[[Sequence[str]], None]:
+    """Makes paths durable before anything is written to them: a run that is killed leaves no file that nobody knows."""
+
+    def announce(paths: Sequence[str]) -> None:
+        event = Event(
+            at=now_text(),
+            run_id=run.run_id,
+            table=str(observed.name),
+            action=action.action,
+            phase="intent",
+            digest=run.digest,
+            files=len(paths),
+            details={WRITING: list(paths), "uuid": observed.metadata.uuid},
+        )
+        run.state.journal.record(event)
+        work.announced.extend(paths)
+
+    return announce
+
+
 def _rewrite_groups(
     run: Run,
     target: Target,
@@ -94,6 +116,7 @@ def _rewrite_groups(
     options: RewriteOptions,
     lease: Lease,
     work: Work,
+    announce: Callable[[Sequence[str]], None],
     done: dict[int, Replacement],
     unsupported: dict[int, str],
 ) -> None:
@@ -107,6 +130,7 @@ def _rewrite_groups(
         storage=observed.storage,
         memory_limit=run.memory_limit,
         progress=lambda files, size: run.progress.advance(name, files, size),
+        announce=announce,
         written=work.written.append,
     )
     current = observed.data_files(frozenset(file.path for group in groups.values() for file in group.files))
@@ -138,12 +162,13 @@ def _commit(
     action: PlannedAction,
     lease: Lease,
     work: Work,
+    announce: Callable[[Sequence[str]], None],
 ) -> Committed:
     name = str(target.name)
     opener = Opener(observed.storage, target.catalog.load(target.name).io)
     targets: dict[tuple[str, int | None], frozenset[str] | None] = {}
 
-    def on_attempt(snapshot_id: int, files: tuple[str, ...]) -> None:
+    def on_attempt(snapshot_id: int, files: tuple[str, ...], base: Base) -> None:
         work.attempts += 1
         work.snapshot_ids.append(snapshot_id)
         work.in_flight = True
@@ -157,7 +182,12 @@ def _commit(
             digest=run.digest,
             files=sum(len(group.inputs) for group in groups),
             bytes=sum(file.size for group in groups for file in group.inputs),
-            details={"attempt": work.attempts, "snapshot_id": snapshot_id, "written": named_files(work.written)},
+            details={
+                "attempt": work.attempts,
+                "snapshot_id": snapshot_id,
+                BASE: asdict(base),
+                "written": named_files(work.written),
+            },
         )
         run.state.journal.record(attempt)
 
@@ -174,6 +204,7 @@ def _commit(
         guard=lease.check,
         on_attempt=on_attempt,
         targets=delete_targets,
+        announce=announce,
         cache=run.cache,
     )
     try:

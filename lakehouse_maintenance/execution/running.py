@@ -2,10 +2,11 @@
 
 In order, for each table:
   1. take the table's lease (nobody else of us works on it);
-  2. finish what an earlier run left: intents without outcome (recovery), lists of files half removed (deleting);
-  3. for each action: journal the intent, run it (rewriting, expiring), journal the outcome.
-Each action looks at the table afresh and checks the plan again by the predicates that made it. Files of attempts that
-did not become visible stay, and the journal names them.
+  2. finish what an earlier run left (recovery): intents without outcome, lists of files half removed, files that were
+     written and not committed;
+  3. for each action: journal the intent, run it (rewriting, expiring), journal the outcome;
+  4. remove what this run wrote and did not commit, as far as it is proven. After an unknown commit nothing is.
+Each action looks at the table afresh and checks the plan again by the predicates that made it.
 """
 
 from __future__ import annotations
@@ -16,18 +17,16 @@ from datetime import timedelta
 from typing import Any
 
 from lakehouse_maintenance.execution.clock import now_ms, now_text
-from lakehouse_maintenance.execution.deleting import finish_open_lists
 from lakehouse_maintenance.execution.expiring import expire
 from lakehouse_maintenance.execution.making import Target, describe
-from lakehouse_maintenance.execution.recovery import recover
+from lakehouse_maintenance.execution.recovery import Recovery, anything_left
 from lakehouse_maintenance.execution.rewriting import rewrite
 from lakehouse_maintenance.execution.work import Blocked, Run, Work, named_files
 from lakehouse_maintenance.model.actions import Action, Status
 from lakehouse_maintenance.model.errors import CommitUnknownError, LakehouseError, LeaseHeldError
 from lakehouse_maintenance.model.events import Event
-from lakehouse_maintenance.model.outcomes import ActionOutcome, Actual, TableOutcome
+from lakehouse_maintenance.model.outcomes import ActionOutcome, Actual, Recovered, TableOutcome
 from lakehouse_maintenance.model.plans import PlannedAction, TablePlan
-from lakehouse_maintenance.removal import open_lists
 from lakehouse_maintenance.state import Lease
 
 _logger = logging.getLogger(__name__)
@@ -41,24 +40,53 @@ def run_table(run: Run, target: Target, plan: TablePlan) -> TableOutcome:
     name = plan.table
     if plan.error is not None:
         return TableOutcome(name, Status.FAILED, plan.error)
+    recovery: Recovery | None = None
     try:
-        # What an earlier run left is looked up also where nothing is due: a lost answer, a list half removed.
-        if not plan.actions and not run.memory.table(name).unresolved and not open_lists(run.state, name):
+        # What an earlier run left is looked up also where nothing is due.
+        if not plan.actions and not anything_left(run, name):
             return TableOutcome(name, Status.SKIPPED, _why_not(plan))
         with run.state.leases.acquire(name, run_id=run.run_id, owner=run.owner, ttl=LEASE_TTL) as lease:
-            recover(run.state, run.memory, target, run.cache)
-            left = "; ".join(finish_open_lists(run, target, lease))
+            recovery = Recovery(run, target, lease)
+            recovery.tell_outcomes()
+            left = "; ".join(recovery.finish_lists())
+            recovery.clean()
             outcomes = _run_actions(run, target, plan, lease)
+            _clean_up(recovery, name, outcomes)
     except LeaseHeldError as error:
+        if not plan.actions:
+            # What is open there is the work of the run that holds the lease.
+            return TableOutcome(name, Status.SKIPPED, _why_not(plan))
         return TableOutcome(name, Status.BLOCKED, describe(error))
     except LakehouseError as error:
-        return TableOutcome(name, Status.FAILED, describe(error))
+        found = () if recovery is None else recovery.recovered
+        return TableOutcome(name, Status.FAILED, describe(error), recovered=found)
+    return _table_outcome(plan, outcomes, left, recovery.recovered)
+
+
+def _table_outcome(
+    plan: TablePlan, outcomes: list[ActionOutcome], left: str, recovered: tuple[Recovered, ...]
+) -> TableOutcome:
+    name = plan.table
     if not outcomes:
-        return TableOutcome(name, Status.FAILED, left) if left else TableOutcome(name, Status.SKIPPED, _why_not(plan))
+        if left:
+            return TableOutcome(name, Status.FAILED, left, recovered=recovered)
+        return TableOutcome(name, Status.SKIPPED, _why_not(plan), recovered=recovered)
     worst = next((o for o in outcomes if o.status is not Status.DONE), outcomes[0])
     if left and worst.status in (Status.DONE, Status.SKIPPED):
-        return TableOutcome(name, Status.FAILED, left, tuple(outcomes))
-    return TableOutcome(name, worst.status, "; ".join(filter(None, (worst.error, left))), tuple(outcomes))
+        return TableOutcome(name, Status.FAILED, left, tuple(outcomes), recovered)
+    reason = "; ".join(filter(None, (worst.error, left)))
+    return TableOutcome(name, worst.status, reason, tuple(outcomes), recovered)
+
+
+def _clean_up(recovery: Recovery, name: str, outcomes: list[ActionOutcome]) -> None:
+    """Our commits, too, make attempts of earlier runs void: what had to stay before may go now."""
+    if not outcomes or any(outcome.status is Status.UNKNOWN for outcome in outcomes):
+        return
+    try:
+        recovery.clean()
+    except LakehouseError as error:
+        # The actions are done and told; what lies about is remembered.
+        _logger.warning("%s: what this run left is looked for by the next: %s", name, error)
 
 
 def _why_not(plan: TablePlan) -> str:
@@ -140,6 +168,9 @@ _RUNNERS = {Action.REWRITE_DATA_FILES: rewrite, Action.EXPIRE_SNAPSHOTS: expire}
 def _record_outcome(run: Run, name: str, action: PlannedAction, outcome: ActionOutcome, work: Work) -> None:
     if outcome.status is Status.UNKNOWN:
         run.memory.left_unresolved(name, run.run_id, action.action, work.snapshot_ids)
+    if work.left_files():
+        # Before the outcome closes the intents that announced them.
+        run.memory.left_files(name, {"run_id": run.run_id, "action": action.action, "looks": 0})
     details: dict[str, Any] = {
         "snapshot_id": outcome.snapshot_id,
         "previous_snapshot_id": outcome.previous_snapshot_id,
@@ -150,7 +181,7 @@ def _record_outcome(run: Run, name: str, action: PlannedAction, outcome: ActionO
     }
     if outcome.status is not Status.DONE:
         details["error"] = outcome.error
-        # Nothing of a failed or unknown run is cleaned up here: this is where it lies.
+        # Where it lies, until it is proven that it may go.
         details["written"] = named_files(work.written)
         details["attempted_snapshots"] = work.snapshot_ids
     elif outcome.actual.attempts > 1 or work.notes:

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
-from lakehouse_maintenance.execution.observe import Observed
+from lakehouse_maintenance.catalogs import Catalog
+from lakehouse_maintenance.execution.observe import Observed, observe
+from lakehouse_maintenance.iceberg.manifests import BlobCache, ManifestFile
 from lakehouse_maintenance.iceberg.metadata import Snapshot
 from lakehouse_maintenance.iceberg.replace import Replacement, named
+from lakehouse_maintenance.model.errors import LakehouseError
 from lakehouse_maintenance.model.files import Content, LiveFile
 from lakehouse_maintenance.model.locations import Location
+from lakehouse_maintenance.model.names import TableName
 from lakehouse_maintenance.model.outcomes import Check
 from lakehouse_maintenance.storage import Storage
 
@@ -92,3 +97,31 @@ def live_files_present(storage: Storage, table_location: str, live: Sequence[Liv
         detail = f"{len(missing)} of {len(sizes)} files are missing, {len(wrong)} have another size: {first}"
         return Check("live_files_present", False, detail)
     return Check("live_files_present", True, f"all {len(sizes)} live files are there")
+
+
+def kept_snapshots_present(
+    catalog: Catalog,
+    name: TableName,
+    cache: BlobCache | None,
+    *,
+    places: Sequence[Location] | None = None,
+    spell: Callable[[str], str] = str,
+) -> Check:
+    """Every live file of the snapshot of every branch and tag is there. Never raises.
+
+    `places`: only files in these folders, which are all that could have been touched. `spell`: gives the path under
+    which storage knows a file that metadata names otherwise.
+    """
+    try:
+        observed = observe(catalog, name, cache)
+        manifests: dict[str, ManifestFile] = {}
+        for ref in observed.metadata.refs.values():
+            snapshot = observed.metadata.snapshots[ref.snapshot_id]
+            manifests |= {m.path: m for m in observed.reader.manifests(snapshot) if m.live_files != 0}
+        live = list(observed.reader.live_files(manifests.values()))
+        if places is not None:
+            spelled = (replace(file, path=spell(file.path)) for file in live)
+            live = [file for file in spelled if any(place.contains(Location.parse(file.path)) for place in places)]
+        return live_files_present(observed.storage, observed.metadata.table_location, live)
+    except LakehouseError as error:
+        return Check("live_files_present", False, f"could not be verified: {error.message}")

@@ -7,16 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from lakehouse_maintenance.evidence import Evidence
 from lakehouse_maintenance.execution.memory import Memory
 from lakehouse_maintenance.execution.progress import Progress
 from lakehouse_maintenance.iceberg.commit import Committed
 from lakehouse_maintenance.iceberg.manifests import BlobCache
-from lakehouse_maintenance.iceberg.metadata import Metadata
-from lakehouse_maintenance.model.names import TableName
 from lakehouse_maintenance.state import State
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from lakehouse_maintenance.config.settings import SharedLocation
+
+ROLLBACK = "rollback"
+"""The journal's name for it; no action of plans."""
 
 MOST_FILES_NAMED = 2000
 """Files named in one journal event; a count stands for the rest."""
@@ -24,7 +26,7 @@ MOST_FILES_NAMED = 2000
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """What all tables of one run share. `neighbours`: see territory.refuse_neighbours."""
+    """What all tables of one run share. `shared_locations`: whose files are whose, as `lakehouse.yaml` says it now."""
 
     run_id: str
     owner: str
@@ -34,14 +36,16 @@ class Run:
     cache: BlobCache | None
     progress: Progress
     memory_limit: int
-    neighbours: Callable[[TableName, Metadata], str | None] = lambda name, metadata: None
+    evidence: Evidence
+    shared_locations: Sequence[SharedLocation] = ()
 
 
 @dataclass
 class Work:
-    """Numbers of one rewrite as it goes."""
+    """Numbers of one rewrite as it goes. `announced`: told to the journal before anything was written to it."""
 
     started: float = field(default_factory=time.monotonic)
+    announced: list[str] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     snapshot_ids: list[int] = field(default_factory=list)
@@ -53,6 +57,12 @@ class Work:
 
     def seconds(self) -> float:
         return round(time.monotonic() - self.started, 3)
+
+    def left_files(self) -> bool:
+        """Whether anything that was written, or may have been, is no part of what was committed."""
+        if self.committed is None:
+            return bool(self.announced)
+        return not {*self.written} <= {*self.committed.added_files, *self.committed.files}
 
 
 class Blocked(Exception):

@@ -1,13 +1,13 @@
 """The only code that commits to Iceberg tables.
 
 A commit here is one call of the catalog's public `commit_table`, which deletes nothing by itself: neither what a
-failed attempt wrote, nor old metadata after a successful one. Files of an attempt that did not become visible stay,
-named to `on_attempt` before the call.
+failed attempt wrote, nor old metadata after a successful one. Files of an attempt that did not become visible stay;
+every one was told to `announce` before it was written.
 
 Every attempt starts from the table as it is then:
   1. load the pointer and the metadata; if a snapshot of an earlier attempt is there, that attempt went through;
   2. check that every group still fits (replace.py), else raise GroupsOutdated and commit nothing;
-  3. write manifests and list; check the lease; tell `on_attempt`;
+  3. write manifests and list; tell `on_attempt`; check the lease;
   4. commit, requiring that branch and sequence number are those of step 1.
 
 After an answer that was lost nobody knows whether the commit is visible. It cannot become visible twice: each attempt
@@ -78,14 +78,31 @@ class Stamp:
 
 
 @dataclass(frozen=True, slots=True)
+class Base:
+    """What an attempt to commit starts from: it can become visible only while the branch stands there.
+
+    `sequence_number`: the table's last one then. It only grows (always 0 in version 1).
+    """
+
+    uuid: str
+    branch: str
+    snapshot_id: int
+    sequence_number: int
+
+
+@dataclass(frozen=True, slots=True)
 class Committed:
-    """`snapshot_id`: ours; `previous_snapshot_id`: the head it replaced, to roll back to."""
+    """`snapshot_id`: ours; `previous_snapshot_id`: the head it replaced, to roll back to.
+
+    `files`: its manifests and list.
+    """
 
     snapshot_id: int
     previous_snapshot_id: int
     attempts: int
     removed_delete_files: int
     added_files: tuple[str, ...]
+    files: tuple[str, ...] = ()
 
 
 class GroupsOutdated(Exception):
@@ -137,6 +154,12 @@ def load_for_commit(
     metadata = read_metadata(storage, str(name), table.metadata_location)
     if metadata.uuid != uuid:
         raise CommitConflictError(f"{name} is another table now (it was dropped and made anew)", field=str(name))
+    if "table-uuid" not in metadata.raw:
+        raise UnsupportedError(
+            f"{name} has no table-uuid, without which no commit can make sure that it is still the same table",
+            field=str(name),
+            hint="a table of an old writer: any commit of a current engine gives it one",
+        )
     if metadata.format_version > 2:
         raise UnsupportedError(
             f"{name}: the embedded engine does not commit to format version {metadata.format_version}",
@@ -158,8 +181,8 @@ class ReplaceCommit:
     """One REPLACE to bring into a table: configured once, run once.
 
     `guard`: raises LeaseLostError where we may no longer commit; called right before each commit.
-    `on_attempt`: told snapshot id and metadata files of each attempt, before the catalog is called.
-    `targets`: see staging.stage.
+    `on_attempt`: told snapshot id, metadata files and base of each attempt, before the catalog is called.
+    `targets`, `announce`: see staging.stage.
     """
 
     catalog: Catalog
@@ -167,8 +190,9 @@ class ReplaceCommit:
     uuid: str
     stamp: Stamp
     guard: Callable[[], None]
-    on_attempt: Callable[[int, tuple[str, ...]], None]
+    on_attempt: Callable[[int, tuple[str, ...], Base], None]
     targets: Targets = lambda delete: None
+    announce: Callable[[Sequence[str]], None] = lambda paths: None
     cache: BlobCache | None = None
     branch: str = MAIN
     attempts: int = 12
@@ -191,9 +215,12 @@ class ReplaceCommit:
                     return done
                 head = self._head(metadata)
                 self._refuse_outdated(metadata, head, reader, groups, unknown, tried)
-                staged = stage(table, metadata, head, reader, groups, self.targets)
+                staged = stage(table, metadata, head, reader, groups, self.targets, self.announce)
+                base = Base(metadata.uuid, self.branch, head.snapshot_id, metadata.last_sequence_number)
+                self.on_attempt(staged.snapshot_id, staged.files, base)
+                # In this order: a process that sleeps through the end of its lease has told of the attempt before the
+                # next run reads what was told, or is stopped here. No attempt is made that nobody knows of.
                 self.guard()
-                self.on_attempt(staged.snapshot_id, staged.files)
             except LakehouseError as error:
                 # Whatever keeps us from another attempt, the one before may be visible.
                 if unknown is None or isinstance(error, CommitUnknownError):
@@ -338,7 +365,9 @@ class ReplaceCommit:
             return None
 
     def _committed(self, staged: Staged, parent: int, attempts: int) -> Committed:
-        return Committed(staged.snapshot_id, parent, attempts, staged.removed_delete_files, staged.added_files)
+        return Committed(
+            staged.snapshot_id, parent, attempts, staged.removed_delete_files, staged.added_files, staged.files
+        )
 
     def _rejected(
         self, error: Exception, unknown: Exception | None, tried: dict[int, tuple[int, Staged]]

@@ -35,6 +35,7 @@ from lakehouse_maintenance.storage import Storage
 
 _BATCH = 512
 _BATCH_BYTES = 32 << 20
+_PATHS_BATCH = 64
 _LISTS = 64
 """Manifest lists asked for at once."""
 
@@ -209,6 +210,21 @@ class ManifestReader:
                 batch, size = [], 0
         if batch:
             yield from self._batch(batch)
+
+    def live_paths(self, manifests: Iterable[ManifestFile]) -> Iterator[list[str]]:
+        """Paths of the live entries, a list for each manifest in any order: nothing else of an entry is looked at."""
+        pending = iter(manifests)
+        while batch := list(islice(pending, _PATHS_BATCH)):
+            known = dict(self._cache.get_many(_key(manifest) for manifest in batch))
+            missing: list[ManifestFile] = []
+            for manifest in batch:
+                paths = _unpack_paths(known.pop(_key(manifest), None)) if known else None
+                if paths is None:
+                    missing.append(manifest)
+                else:
+                    yield paths
+            for _, files in self.live_files_by_manifest(missing):
+                yield [file.path for file in files]
 
     def _batch(self, batch: list[ManifestFile]) -> Iterator[tuple[ManifestFile, Sequence[LiveFile]]]:
         known = self._cache.get_many(_key(manifest) for manifest in batch)
@@ -427,5 +443,15 @@ def _unpack(blob: bytes) -> list[LiveFile] | None:
     try:
         rows = json.loads(zlib.decompress(blob))
         return [LiveFile(row[0], Content(row[1]), *row[2:]) for row in rows]
+    except (ValueError, TypeError, IndexError, zlib.error):
+        return None
+
+
+def _unpack_paths(blob: bytes | None) -> list[str] | None:
+    """None where there is none, or a damaged one."""
+    if blob is None:
+        return None
+    try:
+        return [row[0] for row in json.loads(zlib.decompress(blob))]
     except (ValueError, TypeError, IndexError, zlib.error):
         return None

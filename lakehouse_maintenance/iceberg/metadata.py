@@ -18,6 +18,10 @@ from lakehouse_maintenance.model.snapshots import RefFact, SnapshotFact
 from lakehouse_maintenance.storage import Storage
 
 MAIN = "main"
+_MALFORMED = (
+    *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError),
+    *(EOFError, OSError, zlib.error),
+)
 _TYPES_WE_CANNOT_REWRITE = ("variant", "geometry", "geography", "unknown")
 
 
@@ -128,7 +132,7 @@ def read_metadata(storage: Storage, table: str, location: str) -> Metadata:
         return parse_metadata(table, location, json.loads(data))
     except TableUnreadableError:
         raise
-    except (ValueError, KeyError, TypeError, AttributeError, EOFError, OSError, zlib.error, RecursionError) as error:
+    except _MALFORMED as error:
         raise TableUnreadableError(
             f"{table}: its metadata file {location} cannot be read: {_why(error)}",
             field=table,
@@ -153,19 +157,40 @@ def parse_metadata(table: str, location: str, raw: Any) -> Metadata:
     for ref in refs.values():
         if ref.snapshot_id not in snapshots:
             raise ValueError(f"ref {ref.name!r} points to snapshot {ref.snapshot_id}, which is not in the table")
-    return Metadata(
+    metadata = Metadata(
         table=table,
         location=location,
         raw=raw,
         # v1 tables of old writers have no uuid; their location stands for it.
         uuid=str(raw.get("table-uuid") or raw["location"]),
         format_version=int(version),
-        table_location=str(raw["location"]),
+        table_location=_text(raw["location"]),
         last_sequence_number=int(raw.get("last-sequence-number") or 0),
         properties={str(k): str(v) for k, v in (raw.get("properties") or {}).items()},
         snapshots=snapshots,
         refs=refs,
     )
+    _check(metadata)
+    return metadata
+
+
+def _check(metadata: Metadata) -> None:
+    """What is taken from the document later has to be there: who asks for it then expects no error of this kind."""
+    for fields in metadata.specs.values():
+        for field in fields:
+            _text(field["name"])
+            _text(field["transform"])
+    for entry in (*(metadata.raw.get("statistics") or ()), *(metadata.raw.get("partition-statistics") or ())):
+        _text(entry["statistics-path"])
+    for entry in metadata.raw.get("metadata-log") or ():
+        _text(entry["metadata-file"])
+    features(metadata.raw)
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise ValueError(f"{str(value)[:80]!r} is no text")
+    return value
 
 
 def _snapshot(raw: dict[str, Any]) -> Snapshot:
@@ -174,7 +199,7 @@ def _snapshot(raw: dict[str, Any]) -> Snapshot:
         parent_id=raw.get("parent-snapshot-id"),
         sequence_number=int(raw.get("sequence-number") or 0),
         timestamp_ms=int(raw["timestamp-ms"]),
-        manifest_list=raw.get("manifest-list"),
+        manifest_list=None if raw.get("manifest-list") is None else _text(raw["manifest-list"]),
         schema_id=raw.get("schema-id"),
         summary={str(k): str(v) for k, v in (raw.get("summary") or {}).items()},
     )

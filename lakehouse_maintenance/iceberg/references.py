@@ -48,6 +48,20 @@ def references(
             yield Reference(kind_of(file), file.path, file.size if file.content_offset is None else None)
 
 
+def referenced_paths(metadata: Metadata, reader: ManifestReader) -> Iterator[list[str]]:
+    """The paths of `references`, in batches and any order: for comparing many, at the least cost for each."""
+    yield [reference.path for reference in references(metadata, reader, ())]
+    manifests: dict[str, ManifestFile] = {}
+    lists: list[str] = []
+    for snapshot, listed in reader.manifests_of(metadata.snapshots.values()):
+        if snapshot.manifest_list is not None:
+            lists.append(snapshot.manifest_list)
+        manifests |= {manifest.path: manifest for manifest in listed}
+    yield lists
+    yield list(manifests)
+    yield from reader.live_paths(manifests.values())
+
+
 def kind_of(file: LiveFile) -> ReferenceKind:
     if file.file_format == "PUFFIN" and file.content is Content.POSITION_DELETES:
         return ReferenceKind.DELETION_VECTOR

@@ -56,6 +56,7 @@ class _Writer:
     table: Table
     metadata: Metadata
     snapshot_id: int
+    announce: Callable[[Sequence[str]], None]
     files: list[str] = field(default_factory=list)
     rows: list[dict[str, Any]] = field(default_factory=list)
 
@@ -63,6 +64,19 @@ class _Writer:
         self._locations = load_location_provider(self.table.location(), self.table.properties)
         self._id = uuid.uuid4()
         self._numbers = count()
+        self._announced = 0
+
+    def expect(self, manifests: int) -> None:
+        """Announces the list and the first so many manifests, before any of them is written."""
+        self._announced = manifests
+        self.announce([self._list_path, *map(self._manifest_path, range(manifests))])
+
+    @property
+    def _list_path(self) -> str:
+        return str(self._locations.new_metadata_location(f"snap-{self.snapshot_id}-1-{self._id}.avro"))
+
+    def _manifest_path(self, number: int) -> str:
+        return str(self._locations.new_metadata_location(f"{self._id}-m{number}.avro"))
 
     def put(self, path: str, data: bytes) -> None:
         self.files.append(path)
@@ -73,12 +87,15 @@ class _Writer:
             raise StorageError(f"{path} cannot be written: {error}", field=path) from error
 
     def manifest(self, spec_id: int, content: int, partition: AvroType, entries: Sequence[dict[str, Any]]) -> None:
-        path = self._locations.new_metadata_location(f"{self._id}-m{next(self._numbers)}.avro")
+        number = next(self._numbers)
+        path = self._manifest_path(number)
+        if number >= self._announced:
+            self.announce([path])
         row = write_manifest(self.put, path, self.metadata, spec_id, content, partition, entries, self.snapshot_id)
         self.rows.append(row)
 
     def manifest_list(self, rows: Sequence[dict[str, Any]], parent_id: int, sequence_number: int) -> str:
-        path = self._locations.new_metadata_location(f"snap-{self.snapshot_id}-1-{self._id}.avro")
+        path = self._list_path
         version = self.metadata.format_version
         write_manifest_list(
             self.put, path, self.metadata, rows, self.snapshot_id, parent_id, sequence_number if version > 1 else None
@@ -93,20 +110,24 @@ def stage(
     reader: ManifestReader,
     groups: Sequence[Replacement],
     targets: Targets,
+    announce: Callable[[Sequence[str]], None] = lambda paths: None,
 ) -> Staged:
     """Writes manifests and list for a snapshot on `head`; the groups must fit that head (replace.misfit).
 
-    `targets`: the data files that a position delete file names, or None where that is not known.
+    `targets`: the data files that a position delete file names, or None where that is not known. `announce`: told
+    every path before anything is written to it; a few of them may never be.
     """
     snapshot_id = _new_snapshot_id(metadata)
     asked = metadata.properties.get("commit.manifest.target-size-bytes", "")
     target = int(asked) if asked.isdigit() else _MANIFEST_TARGET_BYTES
     manifests = [manifest for manifest in reader.manifests(head) if manifest.live_files != 0]
     removal = _find(reader, manifests, groups, metadata.unpartitioned_specs, targets)
-    writer = _Writer(table, metadata, snapshot_id)
+    writer = _Writer(table, metadata, snapshot_id, announce)
     removed: list[dict[str, Any]] = []
     tuples: dict[tuple[int, str], tuple[dict[str, Any], AvroType]] = {}
-    for batch in _batches(removal.touched, target):
+    batches = list(_batches(removal.touched, target))
+    writer.expect(len(batches) + len({group.partition_id[0] for group in groups}))
+    for batch in batches:
         removed += _rewrite(reader, writer, batch, removal.identities, snapshot_id, tuples)
     rewritten = len(writer.rows)
     added = _add(writer, groups, tuples, snapshot_id, metadata.format_version)

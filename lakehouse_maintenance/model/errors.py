@@ -80,10 +80,22 @@ class NotFoundError(StorageError):
     code = "not_found"
 
 
+class AlreadyExistsError(StorageError):
+    """Something lies where a copy was to go; it was not overwritten."""
+
+    code = "already_exists"
+
+
 class ListingIncompleteError(StorageError):
     """A listing failed part-way. What was seen so far must not be taken for all there is."""
 
     code = "listing_incomplete"
+
+
+class OccupiedError(TableError):
+    """Something lies where a quarantined folder or file is to be restored to; nothing was overwritten."""
+
+    code = "occupied"
 
 
 class LeaseHeldError(TableError):

@@ -125,7 +125,11 @@ class Location:
         """Where the operating system finds it: on this machine, with symbolic links followed. Others as they are."""
         if self.family != "file" or self.authority:
             return self
-        return self.with_key(os.path.realpath(self.local_path).lstrip("/"))
+        try:
+            found = os.path.realpath(self.local_path)
+        except ValueError:  # half of a surrogate pair: no file system has such a name
+            return self
+        return self.with_key(found.lstrip("/"))
 
     def equals(self, other: Location) -> bool:
         """Same as `==`: the same object, whatever the spelling of scheme and authority."""
@@ -142,7 +146,7 @@ class Location:
         if self.family != other.family or self.authority != other.authority:
             return False
         folder = self.folder_key
-        return other.key.startswith(folder) or other.key == self.key or other.key + "/" == folder
+        return other.key.startswith(folder) or other.key == self.key or (other.key != "" and other.key + "/" == folder)
 
     def overlaps(self, other: Location) -> bool:
         """True where one contains the other, exactly or with `//` taken as `/`: the question before a deletion.

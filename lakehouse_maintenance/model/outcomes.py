@@ -56,13 +56,32 @@ class ActionOutcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Recovered:
+    """What a run left on a table, and what was done about it: a run that was killed or failed, or this one.
+
+    `status`: how its action is known by now to have ended. `found`, `done`: a sentence each. `removed_files`,
+    `removed_bytes`: of its files that never became part of the table. `kept`: why files stay → how many.
+    """
+
+    run_id: str
+    action: str
+    status: Status
+    found: str
+    done: str
+    removed_files: int = 0
+    removed_bytes: int = 0
+    kept: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class TableOutcome:
-    """What became of one table of a plan."""
+    """What became of one table of a plan. `recovered`: what runs had left on it."""
 
     table: str
     status: Status
     reason: str
     actions: tuple[ActionOutcome, ...] = ()
+    recovered: tuple[Recovered, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from lakehouse_maintenance.orchestration.assets import ASSETS
 from lakehouse_maintenance.orchestration.configuration import checked_config
 from lakehouse_maintenance.orchestration.inventory import inventories
 from lakehouse_maintenance.orchestration.jobs import maintain_tables, register_tables
+from lakehouse_maintenance.orchestration.orphans import orphan_schedules, orphan_searches
 from lakehouse_maintenance.orchestration.resources import RESOURCE, LakehouseResource
 from lakehouse_maintenance.orchestration.sensors import build_sensors
 
@@ -25,9 +26,11 @@ def build_definitions(config_path: str | Path | None = None, *, sensor_seconds: 
     """
     config = checked_config(config_path)
     path = None if config is None else str(config.path)
+    schedules = orphan_schedules(config)
     return dg.Definitions(
-        assets=[*ASSETS, *inventories(config)],
-        jobs=[register_tables, maintain_tables],
+        assets=[*ASSETS, *inventories(config), *orphan_searches(config)],
+        jobs=[register_tables, maintain_tables, *(schedule.job for schedule in schedules)],
+        schedules=schedules,
         sensors=build_sensors(sensor_seconds),
         resources={RESOURCE: LakehouseResource(config_path=path)},
     )

@@ -141,10 +141,10 @@ class StateResource(dg.ConfigurableResource["StateResource"]):
 
     def open(self) -> "State":
         """Opens it; nothing is created before something is written. Raises dagster.Failure that names the key."""
-        from lakehouse_maintenance.state import open_state
+        from lakehouse_maintenance.state import open_configured, open_state
 
         with _failures():
-            return open_state(self.url or load_config(self.config_path).state.url)
+            return open_state(self.url) if self.url else open_configured(load_config(self.config_path).state)
 
     def check_connection(self) -> str:
         """Looks whether the state can be written and its leases read. Raises dagster.Failure that names what failed."""

@@ -74,7 +74,7 @@ def _inventory(database: Database) -> dg.AssetsDefinition:
     ) -> Iterator[dg.MaterializeResult[None]]:
         opened = lakehouse.open()
         try:
-            names = _tables(opened, database)
+            names = tables_of(opened, database)
             location = _location(opened, database)
         except LakehouseError as error:
             raise failure(error, opened.config) from None
@@ -105,7 +105,8 @@ def _inventory(database: Database) -> dg.AssetsDefinition:
     return measured
 
 
-def _tables(lakehouse: "Lakehouse", database: Database) -> list[TableName]:
+def tables_of(lakehouse: "Lakehouse", database: Database) -> list[TableName]:
+    """Iceberg tables of the database. Raises CatalogUnavailableError where the listing is not complete."""
     from lakehouse_maintenance.catalogs import TableKind
 
     listing = lakehouse.catalogs[database.catalog].tables(database.namespace)

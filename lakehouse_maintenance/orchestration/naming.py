@@ -13,6 +13,7 @@ ROWS_UNCHANGED = "rows_unchanged"
 LIVE_FILES_PRESENT = "live_files_present"
 HEALTHY = "healthy"
 ALL_TABLES_MEASURED = "all_tables_measured"
+ALL_TABLES_SEARCHED = "all_tables_searched"
 
 
 def meta(name: str) -> str:

@@ -1,9 +1,9 @@
 """State in a folder: layout, its version, one lock, and values changed by compare-and-swap.
 
-    version            number of the layout; there means that the layout is complete
+    version            number of the layout, see layout.py; there means that the layout is complete
     lock               held (flock) while a value is written
     values/<name>      one file a key: a line of JSON {"key", "version"}, then the value's bytes
-    journal/<date>/    see journal.py
+    journal/<date>/    see folder_log.py
     cache/             disposable; see cache.py
 
 The folder has to lie on a file system whose `flock` holds between all processes that use it: a local one, or a
@@ -13,27 +13,19 @@ network file system with locking switched on.
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import os
-import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from lakehouse_maintenance.model.errors import ConfigurationError, LakehouseError, StorageError
+from lakehouse_maintenance.state import layout
+from lakehouse_maintenance.state.backend import FIELD
+from lakehouse_maintenance.state.files import file_lock, make_folder, sync_folder, write_all
+from lakehouse_maintenance.state.folder_log import FolderLog
 from lakehouse_maintenance.state.naming import file_name, key_of, name_prefix
-
-LAYOUT_VERSION = 1
-"""Grows when an older release could no longer read, or would damage, what a newer one wrote."""
-
-FIELD = "state.url"
-"""The configuration key that every error of this package names."""
-
-LOCK_SECONDS = 30.0
-"""How long a writer waits for the lock. It is held for a few writes to the disk, so longer means that its holder is
-stopped, or the disk is stuck."""
 
 _SETUP_ERRORS = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG})
 
@@ -43,7 +35,18 @@ class FolderStore:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.log = FolderLog(path / "journal", self.prepare, self.check_version, self.errors)
         self._values = path / "values"
+
+    @property
+    def location(self) -> str:
+        """See Backend."""
+        return str(self.path)
+
+    @property
+    def cache_folder(self) -> Path:
+        """See Backend."""
+        return self.path / "cache"
 
     def get(self, key: str) -> tuple[bytes, str] | None:
         """See KeyValueStore. Takes no lock: a value is replaced by renaming, so a reader sees the old or the new."""
@@ -55,67 +58,41 @@ class FolderStore:
         self.prepare()
         with self.errors("write to"), self._locked():
             self.check_version()
-            stored = self._read(key)
-            if (None if stored is None else stored[1]) != expected:
-                return None
-            version = uuid.uuid4().hex
-            header = json.dumps({"key": key, "version": version}).encode("ascii")
-            self._replace(self._values / file_name(key), header + b"\n" + value)
-            return version
+            return self._swap(key, value, expected)
 
     def keys(self, prefix: str) -> Iterator[str]:
         """See KeyValueStore. Reads names, and the files of keys that are too long for a name."""
         self.check_version()
-        start = name_prefix(prefix)
-        with self.errors("list"):
-            try:
-                names = [name for name in os.listdir(self._values) if name.startswith(start)]
-            except FileNotFoundError:
-                return
-        for name in names:
-            if name.startswith("."):
-                continue
-            key = key_of(name) if "~" not in name else self._parse(self._values / name)[0]
-            if key is not None and key.startswith(prefix):
-                yield key
+        yield from self._keys(prefix)
 
-    def check_version(self) -> bool:
-        """Whether there is a layout. Raises ConfigurationError unless it is one that this release can use."""
+    def check_version(self) -> int | None:
+        """See Backend."""
         with self.errors("read"):
             try:
                 text = (self.path / "version").read_bytes()
             except FileNotFoundError:
-                return False
-        found = int(text) if text.strip().isdigit() and len(text) < 20 else None
-        if found == LAYOUT_VERSION:
-            return True
-        if found is not None and found > LAYOUT_VERSION:
-            raise ConfigurationError(
-                f"the state in {self.path} has layout version {found}, this release knows {LAYOUT_VERSION}",
-                field=FIELD,
-                hint="a newer release has written it: use that release, or another folder",
-            )
-        raise ConfigurationError(
-            f"{self.path / 'version'} holds no layout version that was ever in use",
-            field=FIELD,
-            hint="restore the file, or use another folder",
-        )
+                return None
+        return layout.usable(text, str(self.path / "version"), str(self.path))
 
     def prepare(self) -> None:
-        """Create what is missing of the layout. Every writer calls it first.
+        """Create what is missing of the layout, and bring an older one up to date. Every writer calls it first.
 
         The version comes last and durably: a crash before leaves a folder that the next writer completes.
         """
-        if self.check_version():
+        if self.check_version() == layout.latest():
             return
         with self.errors("create"):
             make_folder(self.path)
             with self._locked():
-                if self.check_version():
-                    return
+                found = self.check_version()
                 make_folder(self._values)
                 make_folder(self.path / "journal")
-                self._replace(self.path / "version", b"%d\n" % LAYOUT_VERSION)
+                if found is None:
+                    self._write_version(layout.latest())
+                    return
+                for step in layout.pending(found):
+                    step.apply(_UnderLock(self._read, self._swap, self._keys))
+                    self._write_version(step.to)
 
     def check_writable(self) -> None:
         """Raise ConfigurationError where the first write would be refused, as far as that shows without writing."""
@@ -142,6 +119,33 @@ class FolderStore:
                 hint = "name a folder that this user may write to"
                 raise ConfigurationError(message, field=FIELD, hint=hint) from error
             raise StorageError(message, field=FIELD, hint="look at the disk that holds the folder") from error
+
+    def _write_version(self, number: int) -> None:
+        self._replace(self.path / "version", b"%d\n" % number)
+
+    def _swap(self, key: str, value: bytes, expected: str | None) -> str | None:
+        """Under the lock only."""
+        stored = self._read(key)
+        if (None if stored is None else stored[1]) != expected:
+            return None
+        version = uuid.uuid4().hex
+        header = json.dumps({"key": key, "version": version}).encode("ascii")
+        self._replace(self._values / file_name(key), header + b"\n" + value)
+        return version
+
+    def _keys(self, prefix: str) -> Iterator[str]:
+        start = name_prefix(prefix)
+        with self.errors("list"):
+            try:
+                names = [name for name in os.listdir(self._values) if name.startswith(start)]
+            except FileNotFoundError:
+                return
+        for name in names:
+            if name.startswith("."):
+                continue
+            key = key_of(name) if "~" not in name else self._parse(self._values / name)[0]
+            if key is not None and key.startswith(prefix):
+                yield key
 
     def _read(self, key: str) -> tuple[bytes, str] | None:
         path = self._values / file_name(key)
@@ -195,67 +199,33 @@ class FolderStore:
             os.close(descriptor)
 
 
+class _UnderLock:
+    """The values for a migration, which runs under the lock already."""
+
+    def __init__(
+        self,
+        get: Callable[[str], tuple[bytes, str] | None],
+        put: Callable[[str, bytes, str | None], str | None],
+        keys: Callable[[str], Iterable[str]],
+    ) -> None:
+        self._get = get
+        self._put = put
+        self._keys = keys
+
+    def get(self, key: str) -> tuple[bytes, str] | None:
+        return self._get(key)
+
+    def put(self, key: str, value: bytes, expected: str | None) -> str | None:
+        return self._put(key, value, expected)
+
+    def keys(self, prefix: str) -> list[str]:
+        # All names before the step writes the first.
+        return list(self._keys(prefix))
+
+
 def _unreadable(path: Path, why: str) -> LakehouseError:
     return StorageError(
         f"{path} cannot be read: {why}",
         field=FIELD,
         hint="restore the file; or, when nothing runs on this state, remove it: what it remembered is lost then",
     )
-
-
-@contextmanager
-def file_lock(descriptor: int, path: Path) -> Iterator[None]:
-    """Exclusive `flock` on an open file. The descriptor must be this call's own: that holds between threads too.
-
-    Polled rather than blocked, so that a stopped holder ends in StorageError and not in a process that hangs.
-    """
-    give_up = time.monotonic() + LOCK_SECONDS
-    pause = 0.0005
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            break
-        except BlockingIOError as error:
-            if time.monotonic() >= give_up:
-                raise StorageError(
-                    f"{path} has been locked by another process for {LOCK_SECONDS:.0f} seconds",
-                    field=FIELD,
-                    hint="a process that uses this state is stopped or its disk is stuck: end it",
-                ) from error
-        time.sleep(pause)
-        pause = min(pause * 2, 0.02)
-    try:
-        yield
-    finally:
-        # Closing alone would not do: a child forked meanwhile shares the lock through its copy of the descriptor.
-        fcntl.flock(descriptor, fcntl.LOCK_UN)
-
-
-def write_all(descriptor: int, content: bytes) -> None:
-    """`os.write` until everything is written: a single call may write less."""
-    rest = memoryview(content)
-    while rest:
-        rest = rest[os.write(descriptor, rest) :]
-
-
-def sync_folder(path: Path) -> None:
-    """Make the names in a folder durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        # Some file systems cannot, and say so; they order their names by themselves.
-        if error.errno != errno.EINVAL:
-            raise
-    finally:
-        os.close(descriptor)
-
-
-def make_folder(path: Path) -> None:
-    """Create a folder and its missing parents, durably."""
-    if path.is_dir():
-        return
-    if path != path.parent:
-        make_folder(path.parent)
-    path.mkdir(exist_ok=True)
-    sync_folder(path.parent)

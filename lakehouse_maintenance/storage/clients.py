@@ -23,22 +23,31 @@ READ_TIMEOUT = timedelta(seconds=60)
 CALL_TIMEOUT = timedelta(minutes=15)
 """Longest a single call may take with all its bytes."""
 
-MAX_RETRIES = 8
-RETRY_TIMEOUT = timedelta(minutes=1)
+MAX_RETRIES = 10
+RETRY_TIMEOUT = timedelta(minutes=2)
 FIRST_BACKOFF = timedelta(milliseconds=100)
 LONGEST_BACKOFF = timedelta(seconds=10)
-"""503, 429, time-outs and dropped connections are tried again, with growing pauses, before they count as failed."""
+BACKOFF_GROWTH = 3
+"""503, 429, time-outs and dropped connections are tried again, with growing pauses, before they count as failed.
+
+A pause is drawn between the first and `BACKOFF_GROWTH` times the last one, so that it grows by half on average: ten
+of them last some twenty seconds, at most `RETRY_TIMEOUT`. (Growth by 2 hardly grows: eight pauses were two seconds.)
+The same for list, stat, read, copy and each deleting call; `removal` has its own patience on top for deletions.
+"""
 
 
-def client_for(location: Location, properties: Mapping[str, str]) -> ObjectStore:
-    """The client for the location's bucket or container. No I/O. Raises StorageError for a scheme nobody serves."""
+def client_for(location: Location, properties: Mapping[str, str], *, retries: bool = True) -> ObjectStore:
+    """The client for the location's bucket or container. No I/O. Raises StorageError for a scheme nobody serves.
+
+    Without `retries` each request is sent once: a refused condition is then never met by an earlier try of our own.
+    """
     try:
         if location.family == "s3":
-            return _s3(location.authority, properties)
+            return _s3(location.authority, properties, retries)
         if location.family == "gs":
-            return _gcs(location.authority, properties)
+            return _gcs(location.authority, properties, retries)
         if location.family == "abfs":
-            return _azure(location.authority, properties)
+            return _azure(location.authority, properties, retries)
     except StorageError:
         raise
     except Exception as error:
@@ -53,7 +62,7 @@ def client_for(location: Location, properties: Mapping[str, str]) -> ObjectStore
     )
 
 
-def _s3(bucket: str, properties: Mapping[str, str]) -> S3Store:
+def _s3(bucket: str, properties: Mapping[str, str], retries: bool) -> S3Store:
     from obstore.store import S3Store
 
     if "signer" in (properties.get("s3.signer") or "").lower():
@@ -61,7 +70,8 @@ def _s3(bucket: str, properties: Mapping[str, str]) -> S3Store:
             "the catalog signs each request remotely, which cannot list storage",
             hint="let the catalog vend credentials, or set s3.access-key-id and s3.secret-access-key",
         )
-    config: dict[str, Any] = {}
+    # A copy must not overwrite: AWS and SeaweedFS honour this header on CopyObject, other stores mostly ignore it.
+    config: dict[str, Any] = {"copy_if_not_exists": "header: if-none-match: *"}
     _copy(
         properties,
         config,
@@ -72,14 +82,14 @@ def _s3(bucket: str, properties: Mapping[str, str]) -> S3Store:
             "region": ("s3.region", "client.region"),
         },
     )
-    endpoint = _url(properties.get("s3.endpoint"))
-    virtual = _flag(properties, "s3.force-virtual-addressing")
+    endpoint = s3_endpoint(properties)
+    virtual = flag(properties, "s3.force-virtual-addressing")
     if virtual:
         config["virtual_hosted_style_request"] = True
     if endpoint:
         # With virtual addressing, obstore takes the endpoint for the bucket's own host.
         config["endpoint"] = endpoint.replace("://", f"://{bucket}.", 1) if virtual else endpoint
-    if _flag(properties, "s3.anonymous"):
+    if flag(properties, "s3.anonymous"):
         config["skip_signature"] = True
     return S3Store(
         bucket,
@@ -90,38 +100,66 @@ def _s3(bucket: str, properties: Mapping[str, str]) -> S3Store:
             connect=properties.get("s3.connect-timeout"),
             read=properties.get("s3.request-timeout"),
         ),
-        retry_config=_retries(),
+        retry_config=_retries(MAX_RETRIES if retries else 0),
         credential_provider=_s3_credentials(properties),
     )
 
 
 def _s3_credentials(properties: Mapping[str, str]) -> Any:
     """A provider for profiles and assumed roles, which need the vendor's client; None for everything else."""
-    profile = properties.get("s3.profile-name") or properties.get("client.profile-name")
-    role = properties.get("s3.role-arn") or properties.get("client.role-arn")
-    if not profile and not role:
+    role = first(properties, "role-arn")
+    if not role and not first(properties, "profile-name"):
         return None
     try:
-        import boto3
         from obstore.auth.boto3 import Boto3CredentialProvider, StsCredentialProvider
     except ImportError as error:
         raise StorageError(
-            "a profile or a role in the catalog's properties needs boto3", hint="pip install boto3"
+            "a profile or a role in the catalog's properties needs boto3",
+            hint="pip install 'lakehouse-maintenance[aws]'",
         ) from error
-    session = boto3.Session(
-        aws_access_key_id=properties.get("s3.access-key-id") or properties.get("client.access-key-id"),
-        aws_secret_access_key=properties.get("s3.secret-access-key") or properties.get("client.secret-access-key"),
-        aws_session_token=properties.get("s3.session-token") or properties.get("client.session-token"),
-        region_name=properties.get("s3.region") or properties.get("client.region"),
-        profile_name=profile,
-    )
+    session = boto3_session(properties)
     if not role:
         return Boto3CredentialProvider(session)
-    name = properties.get("s3.role-session-name") or properties.get("client.role-session-name")
-    return StsCredentialProvider(session, RoleArn=role, RoleSessionName=name or "lakehouse-maintenance")
+    assumed = StsCredentialProvider(session, RoleArn=role, RoleSessionName=role_session_name(properties))
+
+    def provider() -> dict[str, Any]:
+        given = assumed()
+        expires = given["expires_at"]
+        # boto3 tells the time in a zone of its own, and obstore takes no other UTC than the standard library's.
+        return {**given, "expires_at": expires.astimezone(UTC) if expires else None}
+
+    return provider
 
 
-def _gcs(bucket: str, properties: Mapping[str, str]) -> GCSStore:
+def boto3_session(properties: Mapping[str, str]) -> Any:
+    """The vendor's session for the same properties, before it assumes a role. Raises ImportError without boto3."""
+    import boto3
+
+    return boto3.Session(
+        aws_access_key_id=first(properties, "access-key-id"),
+        aws_secret_access_key=first(properties, "secret-access-key"),
+        aws_session_token=first(properties, "session-token"),
+        region_name=first(properties, "region"),
+        profile_name=first(properties, "profile-name"),
+    )
+
+
+def role_session_name(properties: Mapping[str, str]) -> str:
+    """As named in the properties, or ours."""
+    return first(properties, "role-session-name") or "lakehouse-maintenance"
+
+
+def s3_endpoint(properties: Mapping[str, str]) -> str | None:
+    """`s3.endpoint` with a scheme; None for AWS."""
+    return _url(properties.get("s3.endpoint"))
+
+
+def first(properties: Mapping[str, str], name: str) -> str | None:
+    """`s3.<name>`, else `client.<name>`; None where neither is set."""
+    return properties.get(f"s3.{name}") or properties.get(f"client.{name}") or None
+
+
+def _gcs(bucket: str, properties: Mapping[str, str], retries: bool) -> GCSStore:
     from obstore.store import GCSStore
 
     config: dict[str, Any] = {}
@@ -141,12 +179,12 @@ def _gcs(bucket: str, properties: Mapping[str, str]) -> GCSStore:
         bucket,
         config=config,  # type: ignore[arg-type]
         client_options=_options(endpoint),
-        retry_config=_retries(),
+        retry_config=_retries(MAX_RETRIES if retries else 0),
         credential_provider=provider,  # type: ignore[arg-type]
     )
 
 
-def _azure(authority: str, properties: Mapping[str, str]) -> AzureStore:
+def _azure(authority: str, properties: Mapping[str, str], retries: bool) -> AzureStore:
     from obstore.store import AzureStore
 
     container, _, host = authority.rpartition("@") if "@" in authority else (authority, "", "")
@@ -171,7 +209,7 @@ def _azure(authority: str, properties: Mapping[str, str]) -> AzureStore:
         config.setdefault("account_key", parts["AccountKey"])
     if "SharedAccessSignature" in parts:
         config.setdefault("sas_key", parts["SharedAccessSignature"])
-    if _flag(properties, "adls.anon"):
+    if flag(properties, "adls.anon"):
         config["skip_signature"] = True
     endpoint = parts.get("BlobEndpoint")
     own_host = properties.get("adls.blob-storage-authority") or properties.get("adls.account-host")
@@ -187,7 +225,7 @@ def _azure(authority: str, properties: Mapping[str, str]) -> AzureStore:
         container,
         config=config,  # type: ignore[arg-type]
         client_options=_options(endpoint),
-        retry_config=_retries(),
+        retry_config=_retries(MAX_RETRIES if retries else 0),
     )
 
 
@@ -205,7 +243,8 @@ def _copy(properties: Mapping[str, str], config: dict[str, Any], names: Mapping[
                 break
 
 
-def _flag(properties: Mapping[str, str], name: str) -> bool:
+def flag(properties: Mapping[str, str], name: str) -> bool:
+    """A property as PyIceberg writes booleans."""
     return str(properties.get(name, "")).lower() in ("true", "1", "yes", "y", "t", "on")
 
 
@@ -231,9 +270,9 @@ def _options(
     return options
 
 
-def _retries() -> RetryConfig:
+def _retries(most: int) -> RetryConfig:
     return {
-        "max_retries": MAX_RETRIES,
+        "max_retries": most,
         "retry_timeout": RETRY_TIMEOUT,
-        "backoff": {"init_backoff": FIRST_BACKOFF, "max_backoff": LONGEST_BACKOFF, "base": 2},
+        "backoff": {"init_backoff": FIRST_BACKOFF, "max_backoff": LONGEST_BACKOFF, "base": BACKOFF_GROWTH},
     }

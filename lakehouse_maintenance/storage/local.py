@@ -1,19 +1,33 @@
 """Files of this machine, through the operating system: names stay exactly what the folder says."""
 
 # pathlib normalises what it is given, and names have to stay exact.
-# ruff: noqa: PTH108, PTH116, PTH118, PTH123
+# ruff: noqa: PTH103, PTH108, PTH116, PTH118, PTH120, PTH123
 
 from __future__ import annotations
 
+import errno
 import os
+import shutil
 import stat
 from collections.abc import Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 
-from lakehouse_maintenance.model.errors import InputError, ListingIncompleteError, NotFoundError, StorageError
+from lakehouse_maintenance.model.errors import (
+    AlreadyExistsError,
+    InputError,
+    ListingIncompleteError,
+    NotFoundError,
+    StorageError,
+)
 from lakehouse_maintenance.model.locations import Location
 from lakehouse_maintenance.storage.base import ObjectInfo
-from lakehouse_maintenance.storage.scratch import CONTENT, require_scratch
+from lakehouse_maintenance.storage.scratch import CONTENT, new_copy_name, require_scratch
+
+COPY_STEP = 8 * 1024**2
+"""Bytes of a copy at a time."""
+
+_NO_KERNEL_COPY = {errno.ENOSYS, errno.EXDEV, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM, errno.ETXTBSY}
 
 
 class LocalStore:
@@ -46,9 +60,10 @@ class LocalStore:
                 # Nothing was ever there, or another process removed the folder since its parent was read: in both
                 # cases no object lies in it now.
                 continue
-            except OSError as error:
+            except (OSError, ValueError) as error:  # ValueError: no path of this machine, such as half a surrogate pair
+                why = (error.strerror if isinstance(error, OSError) else None) or error
                 raise ListingIncompleteError(
-                    f"cannot list {prefix.text}: {error.strerror or error} at {os.path.join(base, folder)}",
+                    f"cannot list {prefix.text}: {why} at {os.path.join(base, folder)}",
                     hint="the folder must be readable; nothing was concluded from the part that was",
                 ) from error
         if batch:
@@ -74,6 +89,46 @@ class LocalStore:
         except (OSError, ValueError) as error:
             raise _failed("read", location, error) from error
 
+    def copy(self, source: ObjectInfo, target: Location) -> None:
+        """Written under another name first, then linked to its own: the target is complete from its first moment.
+
+        Links do not overwrite. Folders that lack are made. A copy that was killed leaves a file whose name says so.
+        """
+        path = _path(target)
+        folder = os.path.dirname(path)
+        try:
+            os.makedirs(folder, exist_ok=True)
+            unfinished = new_copy_name(target.with_key(target.key.rpartition("/")[0]))
+            copied = _copy_content(_path(source.location), _path(unfinished))
+        except FileNotFoundError as error:
+            raise NotFoundError(f"{source.location.text} does not exist") from error
+        except (OSError, ValueError) as error:
+            raise _failed("copy", source.location, error) from error
+        try:
+            if copied != source.size:
+                raise StorageError(
+                    f"cannot copy {source.location.text}: {copied} of {source.size} bytes were read",
+                    hint="somebody changes the file",
+                )
+            os.link(_path(unfinished), path)
+        except FileExistsError as error:
+            raise AlreadyExistsError(f"{target.text} exists already and was not overwritten") from error
+        except OSError as error:
+            raise StorageError(
+                f"cannot copy {source.location.text}: {error.strerror or error}",
+                hint="the file system must know hard links: they give a finished copy its name without overwriting",
+            ) from error
+        finally:
+            self.remove_scratch(unfinished)
+        _sync_folder(folder)
+
+    def why_not_copied(self, source: ObjectInfo, target: ObjectInfo) -> str | None:
+        return None if source.size == target.size else f"{target.size} of {source.size} bytes are there"
+
+    def keeps_versions(self, location: Location) -> bool | None:
+        """Snapshots of file systems are not seen from here."""
+        return False
+
     def put_scratch(self, location: Location) -> None:
         try:
             with open(_path(location), "xb") as file:
@@ -87,6 +142,48 @@ class LocalStore:
             os.unlink(_path(location))
         except (OSError, ValueError) as error:
             raise _failed("remove", location, error) from error
+
+
+def _copy_content(source: str, target: str) -> int:
+    """Bytes copied into a file that did not exist, on the disk when this returns. A failure leaves none."""
+    with open(source, "rb") as reader, open(target, "xb") as writer:
+        try:
+            copied = _copy_in_kernel(reader.fileno(), writer.fileno())
+            if copied is None:
+                shutil.copyfileobj(reader, writer, COPY_STEP)
+                copied = writer.tell()
+            writer.flush()
+            os.fsync(writer.fileno())
+        except OSError:
+            LocalStore().remove_scratch(Location.parse(target))
+            raise
+    return copied
+
+
+def _copy_in_kernel(reader: int, writer: int) -> int | None:
+    """None where the kernel has no such call for these file systems; nothing was copied then."""
+    copied = 0
+    while True:
+        try:
+            step = os.copy_file_range(reader, writer, COPY_STEP)
+        except (OSError, AttributeError) as error:
+            if copied or (isinstance(error, OSError) and error.errno not in _NO_KERNEL_COPY):
+                raise
+            return None
+        # Some file systems, such as /proc, answer 0 where there is something to read.
+        if step == 0:
+            return copied or None
+        copied += step
+
+
+def _sync_folder(folder: str) -> None:
+    """Makes names durable, where the file system can."""
+    with suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _path(location: Location) -> str:
@@ -106,15 +203,15 @@ def _entry(entry: os.DirEntry[str], location: Location) -> ObjectInfo | None:
         if entry.is_symlink():  # a loop of links
             return None
         raise
-    return _info(location, found) if stat.S_ISREG(found.st_mode) else None
+    return _info(location, found, is_link=entry.is_symlink()) if stat.S_ISREG(found.st_mode) else None
 
 
-def _info(location: Location, found: os.stat_result) -> ObjectInfo:
+def _info(location: Location, found: os.stat_result, *, is_link: bool = False) -> ObjectInfo:
     try:
         modified = datetime.fromtimestamp(found.st_mtime, UTC)
     except (OverflowError, ValueError, OSError):
         modified = None
-    return ObjectInfo(location, found.st_size, modified, None)
+    return ObjectInfo(location, found.st_size, modified, None, is_link)
 
 
 def _failed(what: str, location: Location, error: OSError | ValueError) -> StorageError:

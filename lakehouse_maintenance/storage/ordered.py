@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import islice
 from typing import TypeVar
 
 Item = TypeVar("Item")
@@ -37,3 +38,10 @@ def map_ordered(
     finally:
         if executor is not None:
             executor.shutdown(wait=True, cancel_futures=True)
+
+
+def batched(items: Iterable[Item], size: int) -> Iterator[tuple[Item, ...]]:
+    """As `itertools.batched`, which Python 3.11 does not have."""
+    pending = iter(items)
+    while batch := tuple(islice(pending, size)):
+        yield batch

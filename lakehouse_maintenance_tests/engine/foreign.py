@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -48,7 +48,16 @@ def add_file(table: Table, path: str, rows: pa.Table, *, partition: Sequence[Any
 
 def add_entry(table: Table, path: str, *, records: int, size: int, partition: Sequence[Any] = ()) -> None:
     """As `add_file`, for a file that is there."""
-    file = DataFile.from_args(
+    _append(table, [_data_file(table, path, records, size, partition)])
+
+
+def add_entries(table: Table, files: Mapping[str, int]) -> None:
+    """One commit with many files of an unpartitioned table that are there: path → size. Each of one row."""
+    _append(table, [_data_file(table, path, 1, size, ()) for path, size in files.items()])
+
+
+def _data_file(table: Table, path: str, records: int, size: int, partition: Sequence[Any]) -> DataFile:
+    return DataFile.from_args(
         content=DataFileContent.DATA,
         file_path=path,
         file_format=FileFormat.PARQUET,
@@ -60,8 +69,12 @@ def add_entry(table: Table, path: str, *, records: int, size: int, partition: Se
         equality_ids=None,
         key_metadata=None,
     )
+
+
+def _append(table: Table, files: Sequence[DataFile]) -> None:
     with table.transaction() as transaction, transaction.update_snapshot().fast_append() as append:
-        append.append_data_file(file)
+        for file in files:
+            append.append_data_file(file)
 
 
 class Watched:

@@ -40,7 +40,14 @@ class Lose:
     """The server does it, and the client never hears: the connection closes without an answer."""
 
 
-Rule = Callable[[Request], Answer | Lose | None]
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """The connection closes: before the server hears of it, or `after` so many bytes of its answer's body."""
+
+    after: int | None = None
+
+
+Rule = Callable[[Request], Answer | Lose | Cut | None]
 """None: let the request pass."""
 
 
@@ -72,6 +79,9 @@ def fault_proxy(upstream: str) -> Iterator[FaultProxy]:
             if isinstance(fault, Answer) and not fault.after:
                 self._answer(fault.status, [], fault.body)
                 return
+            if fault == Cut():
+                self.close_connection = True
+                return
             # Headers go on as they came, Host included: signatures cover it.
             connection = HTTPConnection(target, timeout=60)
             connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
@@ -87,11 +97,14 @@ def fault_proxy(upstream: str) -> Iterator[FaultProxy]:
                 self.close_connection = True
             elif isinstance(fault, Answer):
                 self._answer(fault.status, [], fault.body)
+            elif isinstance(fault, Cut):
+                self._answer(response.status, response.getheaders(), content, only=fault.after)
+                self.close_connection = True
             else:
                 self._answer(response.status, response.getheaders(), content)
             connection.close()
 
-        def _answer(self, status: int, headers: list[tuple[str, str]], body: bytes) -> None:
+        def _answer(self, status: int, headers: list[tuple[str, str]], body: bytes, *, only: int | None = None) -> None:
             length = str(len(body))
             self.send_response_only(status)
             for name, value in headers:
@@ -102,7 +115,7 @@ def fault_proxy(upstream: str) -> Iterator[FaultProxy]:
             self.send_header("Content-Length", length)
             self.end_headers()
             if self.command != "HEAD":
-                self.wfile.write(body)
+                self.wfile.write(body[:only])
 
         do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _serve  # noqa: N815  # http.server's names
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from pathlib import Path
 
 from lakehouse_maintenance.model.errors import LeaseHeldError
 from lakehouse_maintenance.model.events import Event
-from lakehouse_maintenance.state import open_state
+from lakehouse_maintenance.state import State, open_state
 
 
 @contextmanager
@@ -28,9 +29,9 @@ def start_worker(verb: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
             process.kill()
 
 
-def contend(folder: str, cycles: str) -> None:
+def contend(place: str, folder: str, cycles: str) -> None:
     """Take the lease again and again; under it, add one to a number in a way that only exclusion makes safe."""
-    leases = open_state(folder).leases
+    leases = _open(place).leases
     counter = Path(folder, "counter")
     for _ in range(int(cycles)):
         while True:
@@ -48,18 +49,28 @@ def contend(folder: str, cycles: str) -> None:
             counter.write_text(str(value + 1))
 
 
-def hold(folder: str, ttl: str) -> None:
+def add(place: str, times: str) -> None:
+    """Add one to the value `n`, by compare-and-swap alone."""
+    state = _open(place)
+    left = int(times)
+    while left:
+        stored = state.get("n")
+        value, version = (b"0", None) if stored is None else stored
+        if state.put("n", str(int(value) + 1).encode(), version) is not None:
+            left -= 1
+
+
+def hold(place: str, ttl: str) -> None:
     """Take the lease, say so, and keep it until killed."""
-    lease = open_state(folder).leases.acquire(
-        "c.d.t", run_id="victim", owner="worker", ttl=timedelta(seconds=float(ttl))
-    )
+    leases = _open(place).leases
+    lease = leases.acquire("c.d.t", run_id="victim", owner="worker", ttl=timedelta(seconds=float(ttl)))
     print(lease.fence, flush=True)
     time.sleep(3600)
 
 
-def write(folder: str) -> None:
+def write(place: str) -> None:
     """Record intents without end, and say each once it is recorded."""
-    journal = open_state(folder).journal
+    journal = _open(place).journal
     number = 0
     while True:
         at = datetime.now(UTC).isoformat()
@@ -68,5 +79,10 @@ def write(folder: str) -> None:
         number += 1
 
 
+def _open(place: str) -> State:
+    """`place`: JSON with the state's url and properties."""
+    return open_state(**json.loads(place))
+
+
 if __name__ == "__main__":
-    {"contend": contend, "hold": hold, "write": write}[sys.argv[1]](*sys.argv[2:])
+    {"contend": contend, "add": add, "hold": hold, "write": write}[sys.argv[1]](*sys.argv[2:])

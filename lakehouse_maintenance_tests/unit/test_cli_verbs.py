@@ -146,7 +146,8 @@ def test_plan_apply_audit_as_a_user_calls_them(sick: SmallLakehouse) -> None:
 
     told = call_process("audit", "--json", folder=sick.folder).json["events"]
     assert {"at", "run_id", "table", "action", "phase", "status", "digest", "files", "bytes"} <= set(told[0])
-    assert [event["phase"] for event in told] == ["intent", "intent", "outcome"]
+    # The action, its output, manifests and list, and the commit are announced; then it is told how it ended.
+    assert [event["phase"] for event in told] == ["intent", "intent", "intent", "intent", "outcome"]
     assert {event["run_id"] for event in told} == {applied.json["run_id"]}
 
 

@@ -109,7 +109,7 @@ def test_paths_start_from_the_files_folder(tmp_path: Path, monkeypatch: pytest.M
     text = (
         SMALL
         + "delta: {lake: {roots: [delta/, s3://lake/delta/]}}\n"
-        + "state: {url: state}\njobs: {data_compaction: {file: application.conf}}\n"
+        + "state: {url: state, cache: cache}\njobs: {data_compaction: {file: application.conf}}\n"
     )
     path = write(tmp_path, text)
     elsewhere = tmp_path / "elsewhere"
@@ -125,6 +125,7 @@ def test_paths_start_from_the_files_folder(tmp_path: Path, monkeypatch: pytest.M
     assert config.catalogs["main"].properties()["uri"] == f"sqlite:///{tmp_path}/catalog.db"
     assert config.delta["lake"].roots == (f"{tmp_path}/delta/", "s3://lake/delta/")
     assert config.state.url == str(tmp_path / "state")
+    assert config.state.cache == str(tmp_path / "cache")
     assert config.jobs.data_compaction is not None
     assert config.jobs.data_compaction.file == str(tmp_path / "application.conf")
 

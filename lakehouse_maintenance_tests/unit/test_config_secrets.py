@@ -12,7 +12,16 @@ from lakehouse_maintenance.config import LakehouseConfig, Masker, config_from_ma
 from lakehouse_maintenance.config.secrets import is_secret_key, mask_url
 from lakehouse_maintenance.model.errors import ConfigurationError
 
-SECRETS = ("hunter2-hunter2", "AKIAEXAMPLEKEY", "p@ss/w'rd x", "oauth-secret", "storage-key-1", "conf-secret", "st4te")
+SECRETS = (
+    "hunter2-hunter2",
+    "AKIAEXAMPLEKEY",
+    "p@ss/w'rd x",
+    "oauth-secret",
+    "storage-key-1",
+    "conf-secret",
+    "st4te",
+    "state-key-1",
+)
 
 
 def config_loaded() -> LakehouseConfig:
@@ -31,7 +40,10 @@ def config_loaded() -> LakehouseConfig:
             },
             "delta": {"lake": {"storage_options": {"AWS_SECRET_ACCESS_KEY": "storage-key-1", "AWS_REGION": "eu"}}},
             "spark": {"conf": {"spark.hadoop.fs.s3a.secret.key": "conf-secret", "spark.x": "1"}},
-            "state": {"url": "postgresql://me:st4te@db.example.com/state"},
+            "state": {
+                "url": "postgresql://me:st4te@db.example.com/state",
+                "properties": {"s3.secret-access-key": "state-key-1", "s3.region": "eu"},
+            },
         },
         environment={},
     )
@@ -50,6 +62,7 @@ def test_nothing_shown_holds_a_secret() -> None:
     assert masked["catalogs"]["main"]["uri"] == "postgresql://me:***@db.example.com/catalog"
     assert masked["delta"]["lake"]["storage_options"] == {"AWS_SECRET_ACCESS_KEY": "***", "AWS_REGION": "eu"}
     assert masked["state"]["url"] == "postgresql://me:***@db.example.com/state"
+    assert masked["state"]["properties"] == {"s3.secret-access-key": "***", "s3.region": "eu"}
 
 
 def test_the_real_values_are_there_for_those_who_connect() -> None:
@@ -57,6 +70,7 @@ def test_the_real_values_are_there_for_those_who_connect() -> None:
     assert loaded.catalogs["main"].properties()["s3.secret-access-key"] == "hunter2-hunter2"
     assert loaded.delta["lake"].storage_options["AWS_SECRET_ACCESS_KEY"] == "storage-key-1"
     assert loaded.state.url.startswith("postgresql://me:st4te@")
+    assert loaded.state.properties["s3.secret-access-key"] == "state-key-1"
 
 
 def test_text_that_repeats_a_secret_is_masked() -> None:

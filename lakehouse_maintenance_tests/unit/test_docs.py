@@ -115,7 +115,7 @@ def test_commands_run(page: Path, request: pytest.FixtureRequest, capsys: pytest
         assert ended.code == command.code, f"{command.text}\n{ended.out}{ended.err}"
         printed[command.argv[0]] = ended.out
     if page.name == "README.md":
-        assert [*printed] == ["init", "doctor", "health", "plan", "apply", "maintain", "audit"]
+        assert [*printed] == ["init", "doctor", "health", "plan", "apply", "maintain", "audit", "orphans"]
         assert "main.analytics.events: rewrite_data_files: small_files" in printed["health"]
         assert "files became 1 file," in printed["apply"]
         assert printed["audit"].count("done") == 2

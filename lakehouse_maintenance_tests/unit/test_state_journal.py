@@ -1,9 +1,8 @@
-"""The journal: order, what is open, crashes, damage."""
+"""The journal in a folder: its files, crashes, damage. What holds in every state: services/test_state_events.py."""
 
 from __future__ import annotations
 
 import os
-import signal
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,9 +11,7 @@ import pytest
 from lakehouse_maintenance.model.errors import StorageError
 from lakehouse_maintenance.model.events import Event
 from lakehouse_maintenance.state import Journal, open_state
-from lakehouse_maintenance.state.folder import FolderStore
-from lakehouse_maintenance.state.journal import TORN
-from lakehouse_maintenance_tests.unit.state_worker import start_worker
+from lakehouse_maintenance.state.folder_log import TORN
 
 START = datetime(2026, 5, 4, 23, 59, 58, tzinfo=UTC)
 
@@ -28,86 +25,6 @@ def event(second: int, phase: str = "intent", *, run: str = "r1", table: str = "
 @pytest.fixture
 def journal(tmp_path: Path) -> Journal:
     return open_state(str(tmp_path)).journal
-
-
-def test_events_come_back_as_they_were_oldest_first(tmp_path: Path, journal: Journal) -> None:
-    written = [
-        event(0),
-        event(1, run="R/2"),
-        event(3, "outcome"),
-        event(4, "outcome", run="R/2"),
-        event(9, table="x.y.z"),
-    ]
-    for each in reversed(written):
-        journal.record(each)
-    again = open_state(str(tmp_path)).journal
-    assert again.events() == written
-    assert again.events(last=2) == written[-2:]
-    assert again.events(last=4) == written[-4:]
-    assert again.events(last=0) == []
-    assert again.events(table="x.y.z") == written[-1:]
-    assert again.events(table="c.d.t", last=1) == [written[3]]
-    assert again.events(run_id="R/2") == [written[1], written[3]]
-    assert again.events(run_id="R/2", last=1) == [written[3]]
-    assert sorted(path.name for path in (tmp_path / "journal").iterdir()) == ["2026-05-04", "2026-05-05"]
-
-
-def test_time_needs_an_offset_and_any_offset_does(journal: Journal) -> None:
-    with pytest.raises(ValueError, match="offset"):
-        journal.record(Event("2026-05-04T10:00:00", "r", "c.d.t", "a", "intent"))
-    assert journal.open_intents("c.d.t") == []
-    east = Event("2026-05-05T01:00:00+02:00", "r", "c.d.t", "a", "intent")
-    journal.record(east)
-    journal.record(event(0, run="later"))
-    assert [each.run_id for each in journal.events()] == ["r", "later"]
-
-
-def test_open_intents(journal: Journal) -> None:
-    journal.record(event(0, action="a"))
-    journal.record(event(1, action="b"))
-    journal.record(event(2, action="a", run="r2"))
-    journal.record(event(3, "outcome", action="a"))
-    journal.record(event(4, action="a", table="c.d.other"))
-    assert [(each.run_id, each.action) for each in journal.open_intents("c.d.t")] == [("r1", "b"), ("r2", "a")]
-    # A later run ends what a dead one left open, the day after.
-    journal.record(event(90_000, "outcome", action="a", run="r2"))
-    journal.record(event(90_001, "outcome", action="b"))
-    assert journal.open_intents("c.d.t") == []
-    journal.record(event(90_002, action="a"))
-    assert [each.at for each in journal.open_intents("c.d.t")] == [event(90_002).at]
-
-
-def test_crash_between_marker_and_line_does_no_harm(tmp_path: Path) -> None:
-    """A marker alone opens nothing; a marker that outlived its outcome neither."""
-
-    class CrashError(Exception):
-        pass
-
-    class Crashing(FolderStore):
-        puts_left = 99
-
-        def put(self, key: str, value: bytes, expected: str | None) -> str | None:
-            if self.puts_left == 0:
-                raise CrashError
-            self.puts_left -= 1
-            return super().put(key, value, expected)
-
-    folder = Crashing(tmp_path)
-    journal = Journal(folder)
-    folder.put("open/c.d.t", b'[["gone", "a"]]', None)
-    assert journal.open_intents("c.d.t") == []
-
-    journal.record(event(0))
-    folder.puts_left = 0
-    with pytest.raises(CrashError):
-        journal.record(event(1, "outcome"))
-    after = open_state(str(tmp_path)).journal
-    assert after.open_intents("c.d.t") == []
-    assert after.events() == [event(0), event(1, "outcome")]
-
-    with pytest.raises(CrashError):
-        journal.record(event(2, run="r2"))
-    assert len(after.events()) == 2, "an intent without its marker must not become visible"
 
 
 def test_open_intents_read_only_what_is_marked(tmp_path: Path, journal: Journal) -> None:
@@ -175,20 +92,30 @@ def test_fields_of_a_later_release_are_left_aside(tmp_path: Path, journal: Journ
     assert journal.events() == [event(0)]
 
 
-def test_what_was_recorded_survives_a_kill(tmp_path: Path) -> None:
-    """A real process, killed while it writes large lines: each line that it had recorded is there."""
-    with start_worker("write", str(tmp_path)) as process:
-        assert process.stdout is not None
-        acknowledged = [process.stdout.readline() for _ in range(5)]
-        process.send_signal(signal.SIGKILL)
-        acknowledged += process.stdout.readlines()
-    journal = open_state(str(tmp_path)).journal
-    recorded = [each.action for each in journal.events()]
-    assert recorded[: len(acknowledged)] == [f"action {line.strip()}" for line in acknowledged]
-    assert {each.action for each in journal.open_intents("c.d.t")} == set(recorded)
-    # Had the kill torn a line, it would look like this; the run's next writer copes.
-    with next((tmp_path / "journal").rglob("victim.jsonl")).open("ab") as file:
-        file.write(b'{"at":"2026')
-    for action in recorded:
-        journal.record(Event(datetime.now(UTC).isoformat(), "victim", "c.d.t", action, "outcome", "failed"))
-    assert journal.open_intents("c.d.t") == []
+def test_what_is_recorded_is_synced_before_it_counts(
+    tmp_path: Path, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bytes of each file that was written, and the folders that name it."""
+    calls: list[tuple[str, int]] = []
+    write, sync = os.write, os.fsync
+
+    def writing(descriptor: int, content: bytes) -> int:
+        calls.append(("write", os.fstat(descriptor).st_ino))
+        return write(descriptor, content)
+
+    def syncing(descriptor: int) -> None:
+        calls.append(("sync", os.fstat(descriptor).st_ino))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "write", writing)
+    monkeypatch.setattr(os, "fsync", syncing)
+    journal.record(event(0))
+    path = next((tmp_path / "journal").rglob("r1.jsonl"))
+    line = path.stat().st_ino
+    marker = (tmp_path / "values" / "open%2fc.d.t").stat().st_ino
+    for inode in (line, marker):
+        assert ("sync", inode) in calls[calls.index(("write", inode)) :]
+    for folder in (path.parent, path.parent.parent, tmp_path / "values", tmp_path):
+        assert ("sync", folder.stat().st_ino) in calls
+    assert calls.index(("write", marker)) < calls.index(("write", line)), "the marker goes first"
+    assert calls.index(("sync", marker)) < calls.index(("write", line))

@@ -9,10 +9,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.io import FileIO
 
-from lakehouse_maintenance.model.errors import TableUnreadableError
+from lakehouse_maintenance.model.errors import StorageError, TableUnreadableError, UnsupportedError
 from lakehouse_maintenance.model.files import LiveFile
 from lakehouse_maintenance.model.locations import Location
 from lakehouse_maintenance.storage import Storage
+from lakehouse_maintenance.storage.causes import held_by
 
 _WHOLE_BELOW = 16 << 20
 
@@ -26,12 +27,23 @@ class Opener:
 
     @contextmanager
     def parquet(self, file: LiveFile) -> Iterator[pq.ParquetFile]:
-        """The file, open for reading. Raises TableUnreadableError also for what goes wrong while it is read from."""
+        """The file, open for reading. Raises TableUnreadableError also for what goes wrong while it is read from.
+
+        Raises UnsupportedError for a file that the store holds back, in an archive for instance: nothing is wrong with
+        it, and other groups of files can be rewritten all the same.
+        """
         try:
             # INT96 timestamps come as microseconds: as nanoseconds, those before 1677 and after 2262 would be others.
             with self._open(file) as source, pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as parquet:
                 yield parquet
-        except (pa.ArrowException, OSError, EOFError) as error:
+        except (pa.ArrowException, OSError, EOFError, StorageError) as error:
+            hold = held_by(str(error))
+            if hold is not None:
+                raise UnsupportedError(
+                    f"{file.path} cannot be read, since the store holds it: {hold}", field=file.path
+                ) from error
+            if isinstance(error, StorageError):
+                raise
             raise TableUnreadableError(
                 f"{file.path} cannot be read: {error}",
                 field=file.path,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -93,6 +94,32 @@ class OutputFolder:
         path = self._provider.new_data_location(f"{self._below}{uuid.uuid4()}.parquet")
         if _is_cut(path):
             raise UnsupportedError(f"{path} has a character that cannot be written to", field=path)
+        return path
+
+
+class OutputPaths:
+    """Hands out paths for outputs, each of which was announced before. Safe between threads."""
+
+    def __init__(self, folder: OutputFolder, announce: Callable[[Sequence[str]], None]) -> None:
+        self._folder = folder
+        self._announce = announce
+        self._reserved: list[str] = []
+        self._lock = threading.Lock()
+
+    def reserve(self, number: int) -> None:
+        """Announces so many paths at once."""
+        paths = [self._folder.new_path() for _ in range(number)]
+        self._announce(paths)
+        with self._lock:
+            self._reserved += paths
+
+    def take(self) -> str:
+        """A path that was announced and that nothing uses."""
+        with self._lock:
+            if self._reserved:
+                return self._reserved.pop()
+        path = self._folder.new_path()
+        self._announce([path])
         return path
 
 

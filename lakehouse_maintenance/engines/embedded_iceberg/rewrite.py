@@ -25,6 +25,7 @@ from lakehouse_maintenance.engines.embedded_iceberg.output import (
     DataFileWriter,
     Format,
     OutputFolder,
+    OutputPaths,
     columns_worth_a_dictionary,
 )
 from lakehouse_maintenance.engines.embedded_iceberg.positions import Deletes, Positions, load_deletes
@@ -60,20 +61,23 @@ class Group:
 class Rewriter:
     """Rewrites groups of one table. `progress`: called with input files and bytes done since the last call.
 
-    `written`: told the path of each output before it is written.
+    `announce`: told paths of outputs before anything is written to them; some of them may never be.
+    `written`: told the path of each output right before it is opened.
     """
 
     table: Table
     storage: Storage
     memory_limit: int
     progress: Callable[[int, int], None]
+    announce: Callable[[Sequence[str]], None]
     written: Callable[[str], None]
     threads: int = os.cpu_count() or 2
 
     def rewrite(self, group: Group, deletes: DeleteIndex) -> Replacement:
         """Reads and writes; commits nothing. Outputs of a failed rewrite stay, unreferenced.
 
-        Raises UnsupportedError before anything is written, TableUnreadableError for a damaged input.
+        Raises UnsupportedError, where the store holds an input back also after something was written, and
+        TableUnreadableError for a damaged input.
         """
         for file in group.files:
             if file.file_format != "PARQUET":
@@ -83,10 +87,12 @@ class Rewriter:
         runs = split(group.files, max(1, group.expected_files))
         workers = self._workers(len(runs))
         form = self._format(group.files[0], opener, workers)
-        folder = OutputFolder(self.table, group.files)
+        paths = OutputPaths(OutputFolder(self.table, group.files), self.announce)
+        # One call tells what most groups need.
+        paths.reserve(len(runs))
         stop = threading.Event()
         with ThreadPoolExecutor(workers, thread_name_prefix="rewrite") as pool:
-            jobs = [pool.submit(self._run, run, group, loaded, opener, form, folder, stop) for run in runs]
+            jobs = [pool.submit(self._run, run, group, loaded, opener, form, paths, stop) for run in runs]
             try:
                 outputs = [output for job in jobs for output in job.result()]
             except BaseException:
@@ -119,7 +125,7 @@ class Rewriter:
         deletes: Deletes,
         opener: Opener,
         form: Format,
-        folder: OutputFolder,
+        paths: OutputPaths,
         stop: threading.Event,
     ) -> list[dict[str, Any]]:
         schema = table_schema(self.table.schema())
@@ -129,7 +135,7 @@ class Rewriter:
             batches = self._read_run(files, schema, deletes, opener, stop)
             for batch in read_ahead(batches, _READ_AHEAD_BATCHES, stop):
                 if writer is None:
-                    path = folder.new_path()
+                    path = paths.take()
                     self.written(path)
                     writer = DataFileWriter(self.table, schema, path, form)
                 writer.write(batch)

@@ -11,7 +11,7 @@ import importlib.util
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -116,8 +116,11 @@ def why_unavailable() -> str | None:
     return None
 
 
-def start_spark(scratch: Path) -> Spark:
-    """Starts the Java process (about 6 s). `scratch`: an existing folder for Spark's own files."""
+def start_spark(scratch: Path, further: Mapping[str, str] | None = None) -> Spark:
+    """Starts the Java process (about 6 s). `scratch`: an existing folder for Spark's own files.
+
+    `further`: settings beside or instead of the usual ones.
+    """
     from pyspark.sql import SparkSession
 
     settings = {
@@ -138,7 +141,7 @@ def start_spark(scratch: Path) -> Spark:
         "spark.driver.extraJavaOptions": "-Duser.timezone=UTC -XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
     }
     builder = SparkSession.builder.master("local[2]").appName("lakehouse-maintenance-tests")
-    for key, value in settings.items():
+    for key, value in (settings | dict(further or {})).items():
         builder = builder.config(key, value)
     session = builder.getOrCreate()
     session.sparkContext.setLogLevel("ERROR")

@@ -1,31 +1,21 @@
-"""Leases: exclusion, fences, expiry, loss, crashes."""
+"""Leases in every kind of state: exclusion, fences, expiry, loss, crashes."""
 
 from __future__ import annotations
 
 import signal
-import threading
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
-from pathlib import Path
+from datetime import datetime, timedelta
 
 import pytest
 
 from lakehouse_maintenance.model.errors import LeaseHeldError, LeaseLostError, StorageError
-from lakehouse_maintenance.state import Lease, LeaseInfo, Leases, State, open_state
-from lakehouse_maintenance.state.folder import FolderStore
+from lakehouse_maintenance.state import KeyValueStore, Lease, LeaseInfo, Leases, State
+from lakehouse_maintenance_tests.services.states import Clock, Place, lease_threads
 from lakehouse_maintenance_tests.unit.state_worker import start_worker
 
 TABLE = "c.d.t"
 HOUR = timedelta(hours=1)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.time = datetime(2026, 5, 4, 12, tzinfo=UTC)
-
-    def __call__(self) -> datetime:
-        return self.time
 
 
 @pytest.fixture
@@ -34,17 +24,16 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def state(tmp_path: Path, clock: Clock) -> State:
-    return open_state(str(tmp_path), now=clock)
+def state(place: Place, clock: Clock) -> State:
+    return place.open(clock)
 
 
 @pytest.fixture(autouse=True)
 def _no_thread_stays() -> Iterator[None]:
     # Tests of other modules may share this process, and hold leases of their own.
-    before = set(threading.enumerate())
+    before = lease_threads()
     yield
-    for thread in set(threading.enumerate()) - before:
-        assert not thread.name.startswith("lease of"), "a test left a lease alive"
+    assert lease_threads() <= before, "a test left a lease alive"
 
 
 def acquire(state: State, run: str = "r1", ttl: timedelta = HOUR, table: str = TABLE) -> Lease:
@@ -127,11 +116,16 @@ def test_decided_by_the_moment_given(state: State, clock: Clock) -> None:
         acquire(state, ttl=timedelta(0))
 
 
-@pytest.mark.parametrize("content", [b"", b"garbage", b'{"key": "leases/c.d.t", "version": "1"}\n{"fence": 7}'])
-def test_unreadable_counts_as_held(tmp_path: Path, state: State, content: bytes) -> None:
+@pytest.mark.parametrize("content", [None, b"", b'{"fence": 7}'])
+def test_unreadable_counts_as_held(place: Place, state: State, content: bytes | None) -> None:
+    """Damage below the value, or a value that is no lease."""
     lease = acquire(state)
-    path = tmp_path / "values" / "leases%2fc.d.t"
-    path.write_bytes(content)
+    if content is None:
+        place.damage("leases/c.d.t")
+    else:
+        stored = state.get("leases/c.d.t")
+        assert stored is not None
+        assert state.put("leases/c.d.t", content, stored[1]) is not None
     with pytest.raises(LeaseHeldError, match=r"cannot be read and counts as held"):
         acquire(state, "r2")
     with pytest.raises(LeaseHeldError, match="cannot be read"):
@@ -139,12 +133,13 @@ def test_unreadable_counts_as_held(tmp_path: Path, state: State, content: bytes)
     with pytest.raises(LeaseLostError, match="cannot be confirmed"):
         lease.check()
     lease.release()
-    assert path.read_bytes() == content
+    with pytest.raises(LeaseHeldError):
+        acquire(state, "r2")
 
 
-def test_value_that_is_gone_is_lost(tmp_path: Path, state: State) -> None:
+def test_value_that_is_gone_is_lost(place: Place, state: State) -> None:
     lease = acquire(state)
-    (tmp_path / "values" / "leases%2fc.d.t").unlink()
+    place.remove("leases/c.d.t")
     with pytest.raises(LeaseLostError, match="gone"):
         lease.check()
     lease.release()
@@ -160,30 +155,35 @@ def wait_until_renewed(leases: Leases, times: int) -> None:
         time.sleep(0.005)
 
 
-def test_it_keeps_itself_alive(tmp_path: Path) -> None:
-    state = open_state(str(tmp_path))
+def test_it_keeps_itself_alive(place: Place) -> None:
+    state = place.open()
     with acquire(state, ttl=timedelta(seconds=3)) as lease:
         wait_until_renewed(state.leases, 1)
         lease.check()
         assert lease.info.fence == 1
-        assert lease.info.expires_at > lease.info.acquired_at + timedelta(seconds=3)
+        stored = state.leases.current(TABLE)
+        assert stored is not None
+        assert stored.expires_at > stored.acquired_at + timedelta(seconds=3)
 
 
-class Flaky(FolderStore):
+class Flaky:
     """A store whose writes fail on demand."""
 
-    is_broken = False
-    refused = 0
+    def __init__(self, inner: KeyValueStore) -> None:
+        self.is_broken = False
+        self.refused = 0
+        self.get, self.keys = inner.get, inner.keys
+        self._inner = inner
 
     def put(self, key: str, value: bytes, expected: str | None) -> str | None:
         if self.is_broken:
             self.refused += 1
             raise StorageError("the disk is full")
-        return super().put(key, value, expected)
+        return self._inner.put(key, value, expected)
 
 
-def test_a_failed_renewal_is_tried_again(tmp_path: Path) -> None:
-    store = Flaky(tmp_path)
+def test_a_failed_renewal_is_tried_again(place: Place) -> None:
+    store = Flaky(place.store())
     leases = Leases(store)
     with leases.acquire(TABLE, run_id="r", owner="o", ttl=timedelta(seconds=3)) as lease:
         store.is_broken = True
@@ -195,8 +195,8 @@ def test_a_failed_renewal_is_tried_again(tmp_path: Path) -> None:
         lease.check()
 
 
-def test_lost_when_it_cannot_be_renewed_in_time(tmp_path: Path) -> None:
-    store = Flaky(tmp_path)
+def test_lost_when_it_cannot_be_renewed_in_time(place: Place) -> None:
+    store = Flaky(place.store())
     leases = Leases(store)
     lease = leases.acquire(TABLE, run_id="r", owner="o", ttl=timedelta(seconds=0.2))
     store.is_broken = True
@@ -209,21 +209,21 @@ def test_lost_when_it_cannot_be_renewed_in_time(tmp_path: Path) -> None:
     assert leases.current(TABLE) is None
 
 
-def test_processes_exclude_each_other(tmp_path: Path) -> None:
-    """Real processes on a real folder: no addition is lost, and the fences grow in the order of the work."""
-    (tmp_path / "counter").write_text("0")
-    cycles = 110
-    arguments = (str(tmp_path), str(cycles))
+def test_processes_exclude_each_other(place: Place) -> None:
+    """Real processes on one state: no addition is lost, and the fences grow in the order of the work."""
+    (place.scratch / "counter").write_text("0")
+    cycles = 40 if place.kind == "folder" else 12
+    arguments = (place.argument, str(place.scratch), str(cycles))
     with start_worker("contend", *arguments) as one, start_worker("contend", *arguments) as other:
         assert [one.wait(), other.wait()] == [0, 0]
-    assert (tmp_path / "counter").read_text() == str(2 * cycles)
-    fences = [int(line) for line in (tmp_path / "fences").read_text().split()]
+    assert (place.scratch / "counter").read_text() == str(2 * cycles)
+    fences = [int(line) for line in (place.scratch / "fences").read_text().split()]
     assert fences == list(range(1, 2 * cycles + 1))
 
 
-def test_a_killed_holder_blocks_until_its_ttl_and_no_longer(tmp_path: Path) -> None:
-    state = open_state(str(tmp_path))
-    with start_worker("hold", str(tmp_path), "2") as process:
+def test_a_killed_holder_blocks_until_its_ttl_and_no_longer(place: Place) -> None:
+    state = place.open()
+    with start_worker("hold", place.argument, "2") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "1\n"
         wait_until_renewed(state.leases, 1)

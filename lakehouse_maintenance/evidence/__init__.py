@@ -1,0 +1,35 @@
+"""Who owns a path: the union of references over every table that could reach it, spilled and streamed.
+
+For each path the answer is *owned* (by whom, how), *unowned*, or *unknown* (why). Uncertainty keeps the file.
+"""
+
+from __future__ import annotations
+
+from lakehouse_maintenance.evidence.around import row_of
+from lakehouse_maintenance.evidence.delta_owners import DeltaPlaces
+from lakehouse_maintenance.evidence.evidence import Evidence, StillUnowned, index_references, unknown_zones
+from lakehouse_maintenance.evidence.iceberg_owners import folders_of, forbids_deleting
+from lakehouse_maintenance.evidence.index import ReferenceIndex, Spelling
+from lakehouse_maintenance.evidence.markers import Markers, Zone
+from lakehouse_maintenance.evidence.owners import Look, Owner, Unread
+from lakehouse_maintenance.evidence.spool import Row, Spool
+
+__all__ = [
+    "DeltaPlaces",
+    "Evidence",
+    "Look",
+    "Markers",
+    "Owner",
+    "ReferenceIndex",
+    "Row",
+    "Spelling",
+    "Spool",
+    "StillUnowned",
+    "Unread",
+    "Zone",
+    "folders_of",
+    "forbids_deleting",
+    "index_references",
+    "row_of",
+    "unknown_zones",
+]
