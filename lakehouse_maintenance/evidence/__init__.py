@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from lakehouse_maintenance.evidence.around import row_of
 from lakehouse_maintenance.evidence.delta_owners import DeltaPlaces
-from lakehouse_maintenance.evidence.evidence import Evidence, StillUnowned, index_references, unknown_zones
-from lakehouse_maintenance.evidence.iceberg_owners import folders_of, forbids_deleting
+from lakehouse_maintenance.evidence.evidence import Evidence, StillUnowned, ask, index_references, unknown_zones
+from lakehouse_maintenance.evidence.iceberg_owners import folders_of
 from lakehouse_maintenance.evidence.index import ReferenceIndex, Spelling
 from lakehouse_maintenance.evidence.markers import Markers, Zone
 from lakehouse_maintenance.evidence.owners import Look, Owner, Unread
@@ -27,8 +27,8 @@ __all__ = [
     "StillUnowned",
     "Unread",
     "Zone",
+    "ask",
     "folders_of",
-    "forbids_deleting",
     "index_references",
     "row_of",
     "unknown_zones",

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
 from lakehouse_maintenance.delta import find_log, references, table_root_of
+from lakehouse_maintenance.evidence.freshness import Freshness
 from lakehouse_maintenance.evidence.links import led_to
 from lakehouse_maintenance.evidence.markers import Zone
 from lakehouse_maintenance.evidence.owners import Look, Owner, Unread
@@ -18,8 +18,6 @@ from lakehouse_maintenance.storage import Storage
 
 DELTA = "delta"
 _BATCH = 4096
-_TIMES = 5
-_LONGEST_SECONDS = 600.0
 
 
 @dataclass
@@ -32,21 +30,21 @@ class DeltaPlaces:
     tables: Mapping[str, Location] = field(default_factory=dict)
     roots: Sequence[Location] = ()
     _scanned: list[tuple[str, Location]] | None = None
-    _scan_again_at: float = 0.0
+    _freshness: Freshness = field(default_factory=Freshness)
 
     def all_tables(self) -> list[tuple[str, Location]]:
         """Name and root of each; names may come more than once, since they tell only what is below a root.
 
         Raises StorageError where a root cannot be listed to the end.
         """
-        began = time.monotonic()
-        if self._scanned is None or began >= self._scan_again_at:
+        if self._scanned is None or not self._freshness.is_fresh():
             self._scanned = None  # what was found before is not all there is, should this fail
-            found = [
-                (_name(self.group, root, table), table) for root in self.roots for table in _scan(self.storage, root)
-            ]
-            self._scanned = found
-            self._scan_again_at = began + min(_TIMES * (time.monotonic() - began), _LONGEST_SECONDS)
+            with self._freshness.measured():
+                self._scanned = [
+                    (_name(self.group, root, table), table)
+                    for root in self.roots
+                    for table in _scan(self.storage, root)
+                ]
         return [*self._scanned, *((f"{self.group}.{name}", root) for name, root in self.tables.items())]
 
 

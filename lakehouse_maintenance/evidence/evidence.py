@@ -7,14 +7,13 @@ candidates are checked again, or too young to be one.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from lakehouse_maintenance.catalogs import Catalog
 from lakehouse_maintenance.evidence.around import ancestors, logs_at, metadata_at
 from lakehouse_maintenance.evidence.delta_owners import DeltaPlaces, delta_owner, delta_owners, log_zones
+from lakehouse_maintenance.evidence.freshness import Freshness
 from lakehouse_maintenance.evidence.iceberg_owners import iceberg_owners
 from lakehouse_maintenance.evidence.index import ReferenceIndex, Spelling
 from lakehouse_maintenance.evidence.links import led_to
@@ -27,28 +26,6 @@ from lakehouse_maintenance.model.locations import Location
 from lakehouse_maintenance.storage import Storage
 
 _LOOKS = 3
-_TIMES = 5
-_LONGEST_SECONDS = 600.0
-
-
-@dataclass
-class _Whole:
-    """When every pointer was last asked for, and how long that took, in seconds of a clock that only grows."""
-
-    at: float | None = None
-    took: float = 0.0
-
-    def is_fresh(self) -> bool:
-        """For as long as to spend at most a fifth of the time on looking, and never for more than ten minutes."""
-        return self.at is not None and time.monotonic() - self.at < min(_TIMES * self.took, _LONGEST_SECONDS)
-
-    @contextmanager
-    def measured(self) -> Iterator[None]:
-        began = time.monotonic()
-        yield
-        self.took = time.monotonic() - began
-        # From the beginning on: what changed while it was read is not known.
-        self.at = began
 
 
 @dataclass
@@ -61,7 +38,7 @@ class Evidence:
     cache: BlobCache | None = None
     _iceberg: dict[str, Owner] = field(default_factory=dict)
     _delta: dict[str, Owner] = field(default_factory=dict)
-    _whole: _Whole = field(default_factory=_Whole)
+    _whole: Freshness = field(default_factory=Freshness)
 
     def look(self, near: Sequence[Location] = ()) -> Look:
         """All owners now. Never raises for a table: one that cannot be read is told as that.
@@ -197,6 +174,22 @@ def unknown_zones(
     return zones
 
 
+def ask(owners: Iterable[Owner], paths: FormIndex, asked: dict[str, str], owned: dict[str, str]) -> None:
+    """Which of these paths the owners name; `owned` is told, path → who. Raises LakehouseError part-way.
+
+    Owners whose metadata has not moved since they were `asked` (name → token) are not read again. What was once found
+    owned stays so.
+    """
+    for owner in owners:
+        if asked.get(owner.name) == owner.token:
+            continue
+        for batch in owner.names.paths():
+            for path in (*batch, *led_to(batch)):
+                for named in paths.named_by(path):
+                    owned.setdefault(named, f"{owner.name} references it")
+        asked[owner.name] = owner.token
+
+
 @dataclass
 class StillUnowned:
     """The recheck of candidates: what of them any table's metadata names by now.
@@ -228,12 +221,6 @@ class StillUnowned:
         around, why = self.evidence.around(self.storage, self.places)
         if why is not None:
             raise TableError(f"nothing more was deleted: {why}", field=self.database)
-        for owner in {owner.name: owner for owner in (*look.reaching(named), *around)}.values():
-            if self.asked.get(owner.name) == owner.token:
-                continue
-            for batch in owner.names.paths():
-                for path in (*batch, *led_to(batch)):
-                    for candidate in self.paths.named_by(path):
-                        self.owned.setdefault(candidate, f"{owner.name} references it")
-            self.asked[owner.name] = owner.token
+        owners = {owner.name: owner for owner in (*look.reaching(named), *around)}
+        ask(owners.values(), self.paths, self.asked, self.owned)
         return self.owned

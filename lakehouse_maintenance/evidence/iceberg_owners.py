@@ -24,6 +24,7 @@ from lakehouse_maintenance.model.errors import LakehouseError, UnknownTableError
 from lakehouse_maintenance.model.listing import Incomplete
 from lakehouse_maintenance.model.locations import Location
 from lakehouse_maintenance.model.names import TableName
+from lakehouse_maintenance.model.properties import forbids_deleting
 from lakehouse_maintenance.model.references import ReferenceKind
 from lakehouse_maintenance.storage import Storage
 
@@ -80,11 +81,6 @@ class IcebergNames:
     def _open(self) -> tuple[Metadata, ManifestReader]:
         metadata = read_metadata(self.storage, self.table, self.pointer)
         return metadata, ManifestReader(self.storage, self.table, self.cache)
-
-
-def forbids_deleting(properties: Mapping[str, str]) -> bool:
-    """Whether `gc.enabled` is anything but true: its files may be others' (snapshot tables, branches elsewhere)."""
-    return properties.get("gc.enabled", "true").strip().lower() != "true"
 
 
 def folders_of(metadata: Metadata) -> tuple[Location, ...]:

@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lakehouse_maintenance.evidence import Evidence
-from lakehouse_maintenance.evidence.links import led_to
+from lakehouse_maintenance.evidence import Evidence, ask
 from lakehouse_maintenance.model.errors import TableError
 from lakehouse_maintenance.model.forms import FormIndex
 from lakehouse_maintenance.model.names import quote_part, split_name
@@ -49,15 +48,7 @@ class Claims:
         why = look.refusal(_database(self.entry.subject), places)
         if why is not None:
             raise TableError(f"nothing was purged: {why}", field=self.entry.id)
-        index = self._index()
-        for owner in look.reaching(places):
-            if self._asked.get(owner.name) == owner.token:
-                continue
-            for batch in owner.names.paths():
-                for path in (*batch, *led_to(batch)):
-                    for claimed in index.named_by(path):
-                        self._claimed.setdefault(claimed, f"{owner.name} references it")
-            self._asked[owner.name] = owner.token
+        ask(look.reaching(places), self._index(), self._asked, self._claimed)
         return self._claimed
 
     def _index(self) -> FormIndex:

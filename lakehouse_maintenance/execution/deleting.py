@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from lakehouse_maintenance.evidence import Look, Spelling, StillUnowned, Zone, folders_of, forbids_deleting
+from lakehouse_maintenance.evidence import Look, Spelling, StillUnowned, Zone, folders_of
 from lakehouse_maintenance.execution.claims import Claims
 from lakehouse_maintenance.execution.clock import now_ms, now_text
 from lakehouse_maintenance.execution.guards import refuse_blocked
@@ -36,8 +36,8 @@ from lakehouse_maintenance.model.actions import Action
 from lakehouse_maintenance.model.errors import LakehouseError, LeaseLostError, TableError
 from lakehouse_maintenance.model.forms import FormIndex
 from lakehouse_maintenance.model.locations import Location
+from lakehouse_maintenance.model.properties import GC_PROPERTY, forbids_deleting
 from lakehouse_maintenance.model.references import Reference
-from lakehouse_maintenance.planning.expiry import GC_PROPERTY
 from lakehouse_maintenance.removal import (
     Candidate,
     Entry,

@@ -27,7 +27,6 @@ from lakehouse_maintenance.evidence import (
     Spool,
     Zone,
     folders_of,
-    forbids_deleting,
     index_references,
     row_of,
     unknown_zones,
@@ -43,6 +42,7 @@ from lakehouse_maintenance.iceberg.metadata import Metadata
 from lakehouse_maintenance.model.errors import InputError
 from lakehouse_maintenance.model.locations import Location
 from lakehouse_maintenance.model.orphans import OrphanFile
+from lakehouse_maintenance.model.properties import forbids_deleting
 from lakehouse_maintenance.planning.orphans import (
     DELETE,
     ERROR,

@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from lakehouse_maintenance.model.intervals import format_duration
+from lakehouse_maintenance.model.properties import GC_PROPERTY, forbids_deleting
 from lakehouse_maintenance.model.snapshots import RefFact, SnapshotFact
-from lakehouse_maintenance.planning.expiry import GC_PROPERTY, Expired, Retention, expired_snapshots, retention
+from lakehouse_maintenance.planning.expiry import Expired, Retention, expired_snapshots, retention
 
 if TYPE_CHECKING:
     from lakehouse_maintenance.config.policies import ExpireSnapshots
@@ -63,7 +64,7 @@ def refusal(policy: ExpireSnapshots, properties: Mapping[str, str], longest_read
 
     A cutoff nearer than the longest reader takes files from under running queries: it needs a word of its own.
     """
-    if properties.get(GC_PROPERTY, "true").strip().lower() != "true":
+    if forbids_deleting(properties):
         return f"{GC_PROPERTY}={properties[GC_PROPERTY]} forbids deleting files of this table"
     rules = retention(policy, properties)
     if rules is None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from lakehouse_maintenance.model.properties import forbids_deleting
 from lakehouse_maintenance.model.snapshots import MAIN_BRANCH, RefFact, SnapshotFact
 
 if TYPE_CHECKING:
@@ -15,7 +16,6 @@ if TYPE_CHECKING:
 MAX_AGE_PROPERTY = "history.expire.max-snapshot-age-ms"
 MIN_TO_KEEP_PROPERTY = "history.expire.min-snapshots-to-keep"
 MAX_REF_AGE_PROPERTY = "history.expire.max-ref-age-ms"
-GC_PROPERTY = "gc.enabled"
 
 DEFAULT_MAX_AGE_MS = 5 * 24 * 60 * 60 * 1000
 DEFAULT_MIN_TO_KEEP = 1
@@ -44,7 +44,7 @@ def retention(policy: ExpireSnapshots, properties: Mapping[str, str]) -> Retenti
 
     None where nothing may go: `gc.enabled=false`, or a property that cannot be read, whose retention is unknown.
     """
-    if properties.get(GC_PROPERTY, "true").strip().lower() != "true":
+    if forbids_deleting(properties):
         return None
     try:
         age = _number(properties, MAX_AGE_PROPERTY)

@@ -12,7 +12,7 @@ import pytest
 
 from lakehouse_maintenance import Lakehouse
 from lakehouse_maintenance.config import config_from_mapping
-from lakehouse_maintenance.evidence import delta_owners, evidence
+from lakehouse_maintenance.evidence import evidence, freshness
 from lakehouse_maintenance.execution.deleting import Deletion
 from lakehouse_maintenance.model.actions import Action, Status
 from lakehouse_maintenance.model.errors import UnknownTableError
@@ -78,7 +78,7 @@ def test_a_delta_table_that_comes_while_the_run_goes_on(local_lake: Lake, monkey
         return remove(self, *args, **options)
 
     monkeypatch.setattr(Deletion, "remove", late)
-    monkeypatch.setattr(delta_owners, "_TIMES", 0)
+    monkeypatch.setattr(freshness, "_TIMES", 0)
     ours = lake.open(delta={"lake": {"roots": [f"{lake.root}bronze/"]}})
     there = lake.objects()
     lake.orphans(ours)
@@ -374,7 +374,7 @@ def test_a_look_that_failed_is_no_look(local_lake: Lake, monkeypatch: pytest.Mon
     other = lake.table("x.u", location=f"{lake.root}elsewhere/u")
     catalog = lake.open().catalogs["main"]
     monkeypatch.setattr(type(catalog), "pointers", lambda self, namespace: {})
-    monkeypatch.setattr(evidence, "_TIMES", 10**9)
+    monkeypatch.setattr(freshness, "_TIMES", 10**9)
     asked = evidence.Evidence({"main": catalog})
     place = Location.parse(f"{lake.warehouse}/db/t")
     asked.look()
