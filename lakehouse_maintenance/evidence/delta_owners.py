@@ -9,7 +9,7 @@ from itertools import islice
 
 from lakehouse_maintenance.delta import find_log, references, table_root_of
 from lakehouse_maintenance.evidence.freshness import Freshness
-from lakehouse_maintenance.evidence.links import led_to
+from lakehouse_maintenance.evidence.links import Links
 from lakehouse_maintenance.evidence.markers import Zone
 from lakehouse_maintenance.evidence.owners import Look, Owner, Unread
 from lakehouse_maintenance.model.errors import LakehouseError
@@ -130,8 +130,9 @@ def log_zones(look: Look, storage: Storage, logs: Sequence[tuple[str, str]]) -> 
 def _folders_outside(root: Location, names: DeltaNames) -> list[str]:
     """Folders of referenced files that do not lie in the table's own."""
     seen: dict[str, None] = {}
+    links = Links()
     for batch in names.paths():
-        for path in (*batch, *led_to(batch)):
+        for path in (*batch, *links.led_to(batch)):
             seen[path[: path.rfind("/") + 1]] = None
     found = [(folder, Location.parse(folder)) for folder in seen]
     real = root.resolved

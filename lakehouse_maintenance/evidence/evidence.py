@@ -16,7 +16,7 @@ from lakehouse_maintenance.evidence.delta_owners import DeltaPlaces, delta_owner
 from lakehouse_maintenance.evidence.freshness import Freshness
 from lakehouse_maintenance.evidence.iceberg_owners import iceberg_owners
 from lakehouse_maintenance.evidence.index import ReferenceIndex, Spelling
-from lakehouse_maintenance.evidence.links import led_to
+from lakehouse_maintenance.evidence.links import Links
 from lakehouse_maintenance.evidence.markers import Markers, Zone, metadata_zones
 from lakehouse_maintenance.evidence.owners import Look, Owner, Unread
 from lakehouse_maintenance.iceberg.manifests import BlobCache
@@ -110,12 +110,13 @@ def index_references(
     index = ReferenceIndex(spelling)
     homes = {_root(spelling.declared(place.text)): place for place in places}
     families = {place.family for place in homes.values()}
+    links = Links()
     try:
         for owner in owners:
             is_home: dict[str, bool] = {}
             for paths in owner.names.paths():
                 index.add(paths)
-                index.add(list(led_to(paths)))
+                index.add(list(links.led_to(paths)))
                 away = []
                 for path in paths:
                     root = _root(path)
@@ -180,11 +181,12 @@ def ask(owners: Iterable[Owner], paths: FormIndex, asked: dict[str, str], owned:
     Owners whose metadata has not moved since they were `asked` (name → token) are not read again. What was once found
     owned stays so.
     """
+    links = Links()
     for owner in owners:
         if asked.get(owner.name) == owner.token:
             continue
         for batch in owner.names.paths():
-            for path in (*batch, *led_to(batch)):
+            for path in (*batch, *links.led_to(batch)):
                 for named in paths.named_by(path):
                     owned.setdefault(named, f"{owner.name} references it")
         asked[owner.name] = owner.token

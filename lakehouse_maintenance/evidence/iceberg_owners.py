@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from lakehouse_maintenance.catalogs import Catalog, TableKind, discover
-from lakehouse_maintenance.evidence.links import led_to
+from lakehouse_maintenance.evidence.links import Links
 from lakehouse_maintenance.evidence.owners import Owner, Unread
 from lakehouse_maintenance.iceberg.manifests import BlobCache, ManifestFile, ManifestReader
 from lakehouse_maintenance.iceberg.metadata import Metadata, read_metadata
@@ -265,13 +265,13 @@ def _reached_folders(metadata: Metadata, reader: ManifestReader, cache: BlobCach
             yield _folder(snapshot.manifest_list)
         manifests |= {manifest.path: manifest for manifest in listed}
     yield from map(_folder, manifests)
-    pending = list(manifests.values())
+    pending, links = list(manifests.values()), Links()
     for start in range(0, len(pending), _MANIFESTS_A_CALL):
-        yield from _folders_of_files(pending[start : start + _MANIFESTS_A_CALL], reader, cache)
+        yield from _folders_of_files(pending[start : start + _MANIFESTS_A_CALL], reader, cache, links)
 
 
 def _folders_of_files(
-    manifests: Sequence[ManifestFile], reader: ManifestReader, cache: BlobCache | None
+    manifests: Sequence[ManifestFile], reader: ManifestReader, cache: BlobCache | None, links: Links
 ) -> Iterator[str]:
     """Folders of the live files of each manifest: remembered apart from the files, which are many more."""
     keys = {f"folders-2:{manifest.path}:{manifest.length}": manifest for manifest in manifests}
@@ -283,7 +283,7 @@ def _folders_of_files(
     wanted = [manifest for manifest in manifests if manifest.path in missing]
     for manifest, files in reader.live_files_by_manifest(wanted):
         names = [file.path for file in files]
-        folders = sorted({_folder(name) for name in (*names, *led_to(names))})
+        folders = sorted({_folder(name) for name in (*names, *links.led_to(names))})
         fresh[missing[manifest.path]] = json.dumps(folders).encode("utf-8", "surrogatepass")
         yield from folders
     if fresh and cache is not None:
