@@ -16,7 +16,7 @@ from lakehouse_maintenance.evidence.delta_owners import DeltaPlaces, delta_owner
 from lakehouse_maintenance.evidence.freshness import Freshness
 from lakehouse_maintenance.evidence.iceberg_owners import iceberg_owners
 from lakehouse_maintenance.evidence.index import ReferenceIndex, Spelling
-from lakehouse_maintenance.evidence.links import Links
+from lakehouse_maintenance.evidence.links import Links, folders_of_paths
 from lakehouse_maintenance.evidence.markers import Markers, Zone, metadata_zones
 from lakehouse_maintenance.evidence.owners import Look, Owner, Unread
 from lakehouse_maintenance.iceberg.manifests import BlobCache
@@ -116,19 +116,20 @@ def index_references(
             is_home: dict[str, bool] = {}
             for paths in owner.names.paths():
                 index.add(paths)
-                index.add(list(links.led_to(paths)))
-                away = []
-                for path in paths:
-                    root = _root(path)
+                folders = folders_of_paths(paths)
+                index.add(list(links.among(paths, folders)))
+                away = set()
+                for folder in folders:
+                    root = _root(folder)
                     known = is_home.get(root)
                     if known is None:
                         known = is_home[root] = _is_home(
-                            spelling.declared(path), homes.values(), families, owner.name == own
+                            spelling.declared(folder), homes.values(), families, owner.name == own
                         )
                     if not known:
-                        away.append(path)
+                        away.add(folder)
                 if away:
-                    index.add_elsewhere(away)
+                    index.add_elsewhere(path for path in paths if path[: path.rfind("/") + 1] in away)
     except BaseException:
         index.close()
         raise

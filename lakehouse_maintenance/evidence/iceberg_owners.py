@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from lakehouse_maintenance.catalogs import Catalog, TableKind, discover
-from lakehouse_maintenance.evidence.links import Links
+from lakehouse_maintenance.evidence.links import Links, folders_of_paths
 from lakehouse_maintenance.evidence.owners import Owner, Unread
 from lakehouse_maintenance.iceberg.manifests import BlobCache, ManifestFile, ManifestReader
 from lakehouse_maintenance.iceberg.metadata import Metadata, read_metadata
@@ -283,7 +283,7 @@ def _folders_of_files(
     wanted = [manifest for manifest in manifests if manifest.path in missing]
     for manifest, files in reader.live_files_by_manifest(wanted):
         names = [file.path for file in files]
-        folders = sorted({_folder(name) for name in (*names, *links.led_to(names))})
+        folders = sorted(folders_of_paths(names) | folders_of_paths(links.led_to(names)))
         fresh[missing[manifest.path]] = json.dumps(folders).encode("utf-8", "surrogatepass")
         yield from folders
     if fresh and cache is not None:

@@ -4,7 +4,7 @@ forms of its path; a look of its own for each of a million paths would cost as m
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 from lakehouse_maintenance.model.errors import InputError
 from lakehouse_maintenance.model.locations import Location
@@ -20,44 +20,57 @@ class Links:
     """
 
     def __init__(self) -> None:
-        self._in_folder: dict[str, frozenset[str] | None] = {}
+        self._may_hold: dict[str, bool] = {}
 
-    def led_to(self, paths: Iterable[str]) -> Iterator[str]:
+    def led_to(self, paths: Sequence[str]) -> Iterator[str]:
         """Targets of those of the paths that are links."""
-        known = self._in_folder
+        return self.among(paths, folders_of_paths(paths))
+
+    def among(self, paths: Iterable[str], folders: Iterable[str]) -> Iterator[str]:
+        """As `led_to`, where the folders of the paths are known: most hold no link, and need no look at each path."""
+        holding = {folder for folder in folders if self._holds(folder)}
+        if not holding:
+            return
         for path in paths:
-            folder, _, name = path.rpartition("/")
-            links = known[folder] if folder in known else self._look(folder)
-            if links is not None and name not in links:
+            if path[: path.rfind("/") + 1] not in holding:
                 continue
             try:
-                local = _local(path)
-                if local is not None and os.path.islink(local):  # noqa: PTH114 - a Path takes ten times as long
+                if os.path.islink(_local(path) or ""):  # noqa: PTH114 - a Path takes ten times as long
                     yield Location.parse(path).resolved.text
             except (InputError, ValueError):
                 continue  # no path of this machine
 
-    def _look(self, folder: str) -> frozenset[str] | None:
-        """Names of the links in a folder; None where each path has to be looked at by itself."""
-        if len(self._in_folder) >= _FOLDERS:
-            self._in_folder.clear()
-        found: frozenset[str] | None = frozenset()
-        local = _local(folder + "/")
-        if local is not None:
-            try:
-                with os.scandir(local) as entries:
-                    found = frozenset(entry.name for entry in entries if entry.is_symlink())
-            except FileNotFoundError:
-                pass
-            except (OSError, ValueError):
-                found = None
-        self._in_folder[folder] = found
-        return found
+    def _holds(self, folder: str) -> bool:
+        """Whether a file in the folder may be a link; also where the folder may not be listed."""
+        known = self._may_hold.get(folder)
+        if known is None:
+            if len(self._may_hold) >= _FOLDERS:
+                self._may_hold.clear()
+            known = self._may_hold[folder] = _may_hold_links(folder)
+        return known
 
 
-def led_to(paths: Iterable[str]) -> Iterator[str]:
+def led_to(paths: Sequence[str]) -> Iterator[str]:
     """As `Links.led_to`, for one batch."""
     return Links().led_to(paths)
+
+
+def folders_of_paths(paths: Iterable[str]) -> set[str]:
+    """With their `/`, so that a bucket's root stays one."""
+    return {path[: path.rfind("/") + 1] for path in paths}
+
+
+def _may_hold_links(folder: str) -> bool:
+    local = _local(folder)
+    if local is None:
+        return False
+    try:
+        with os.scandir(local) as entries:
+            return any(entry.is_symlink() for entry in entries)
+    except FileNotFoundError:
+        return False
+    except (OSError, ValueError):
+        return True
 
 
 def _local(path: str) -> str | None:
