@@ -5,7 +5,7 @@ For each path the answer is *owned* (by whom, how), *unowned*, or *unknown* (why
 
 from __future__ import annotations
 
-from lakehouse_maintenance.evidence.around import row_of
+from lakehouse_maintenance.evidence.around import rows_of
 from lakehouse_maintenance.evidence.delta_owners import DeltaPlaces
 from lakehouse_maintenance.evidence.evidence import Evidence, StillUnowned, ask, index_references, unknown_zones
 from lakehouse_maintenance.evidence.iceberg_owners import folders_of
@@ -30,6 +30,6 @@ __all__ = [
     "ask",
     "folders_of",
     "index_references",
-    "row_of",
+    "rows_of",
     "unknown_zones",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from lakehouse_maintenance.evidence.markers import LOGS, is_metadata_file
@@ -41,7 +41,7 @@ def metadata_at(storage: Storage, folders: Sequence[Location]) -> list[Row]:
             for batch in storage.list(place):
                 # A database may be called `metadata`: what lies deeper belongs to tables of its own.
                 here = (info for info in batch if info.location.key.rpartition("/")[0] == place.key)
-                found += [row for row in map(row_of, here) if is_metadata_file(row[0])]
+                found += [row for row in rows_of(here) if is_metadata_file(row[0])]
     return found
 
 
@@ -58,7 +58,9 @@ def _as_far_as_it_may(storage: Storage) -> Iterator[None]:
             raise
 
 
-def row_of(info: ObjectInfo) -> Row:
-    """A listed object as it is spooled."""
-    modified = None if info.modified is None else int(info.modified.timestamp() * 1000)
-    return info.location.text, info.size, modified
+def rows_of(batch: Iterable[ObjectInfo]) -> list[Row]:
+    """Listed objects as they are spooled."""
+    return [
+        (info.location.text, info.size, None if (at := info.modified) is None else int(at.timestamp() * 1000))
+        for info in batch
+    ]

@@ -100,17 +100,18 @@ class Evidence:
 
 
 def index_references(
-    owners: Iterable[Owner], own: str, places: Sequence[Location], spelling: Spelling
+    owners: Iterable[Owner], own: str, places: Sequence[Location], spelling: Spelling, *, listed: bool = False
 ) -> ReferenceIndex:
     """All that these owners name. `own`: the table whose files are looked for; what it names under another scheme or
     bucket than `places` is held against them by key as well, and so is what any other names under another scheme.
+    `listed`: the caller has listed the places, and knows itself which files in them are links.
 
     Raises LakehouseError: then nothing is known. The caller closes the index.
     """
     index = ReferenceIndex(spelling)
     homes = {_root(spelling.declared(place.text)): place for place in places}
     families = {place.family for place in homes.values()}
-    links = Links()
+    links = Links(places if listed else ())
     try:
         for owner in owners:
             is_home: dict[str, bool] = {}
@@ -137,11 +138,11 @@ def index_references(
 
 
 def _root(path: str) -> str:
-    """Scheme and authority as written; one text for all local paths."""
+    """Scheme and authority as written; one text for local paths. What is no location stands for itself."""
     start = path.find("://")
-    if start < 0 or path.startswith("file:"):
+    if start < 0 and path.startswith(("/", "file:/")):
         return "file:"
-    return path[: path.find("/", start + 3) + 1]
+    return path if start < 0 else path[: path.find("/", start + 3) + 1]
 
 
 def _is_home(path: str, homes: Iterable[Location], families: set[str], is_own: bool) -> bool:

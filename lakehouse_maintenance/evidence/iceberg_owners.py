@@ -20,6 +20,7 @@ from lakehouse_maintenance.evidence.owners import Owner, Unread
 from lakehouse_maintenance.iceberg.manifests import BlobCache, ManifestFile, ManifestReader
 from lakehouse_maintenance.iceberg.metadata import Metadata, read_metadata
 from lakehouse_maintenance.iceberg.references import kind_of, referenced_paths, references
+from lakehouse_maintenance.iceberg.twice import named_twice
 from lakehouse_maintenance.model.errors import LakehouseError, UnknownTableError
 from lakehouse_maintenance.model.listing import Incomplete
 from lakehouse_maintenance.model.locations import Location
@@ -77,6 +78,10 @@ class IcebergNames:
                 found.setdefault(kind, []).append(snapshot.snapshot_id)
         for kind, snapshot_ids in found.items():
             yield str(kind), tuple(snapshot_ids)
+
+    def named_twice(self) -> str | None:
+        """A file that two live entries of one snapshot name. Raises LakehouseError."""
+        return named_twice(*self._open())
 
     def _open(self) -> tuple[Metadata, ManifestReader]:
         metadata = read_metadata(self.storage, self.table, self.pointer)

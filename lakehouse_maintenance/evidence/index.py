@@ -167,7 +167,7 @@ class HashRuns:
     def _spill(self) -> None:
         import numpy as np
 
-        run = np.unique(np.frombuffer(self._gathered, dtype=np.int64))
+        run = np.sort(np.frombuffer(self._gathered, dtype=np.int64))
         with tempfile.TemporaryFile() as file:
             run.tofile(file)
             file.flush()

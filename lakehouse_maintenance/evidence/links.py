@@ -17,10 +17,12 @@ class Links:
     """Where paths lead that are links: what a table names is then what is read there.
 
     Each folder is looked at once, so an instance is for one question, asked now: a link that is made later is not seen.
+    `listed`: folders of which the caller knows the links already; they are not looked into.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, listed: Sequence[Location] = ()) -> None:
         self._may_hold: dict[str, bool] = {}
+        self._listed = [(place, place.resolved) for place in listed]
 
     def led_to(self, paths: Sequence[str]) -> Iterator[str]:
         """Targets of those of the paths that are links."""
@@ -46,8 +48,16 @@ class Links:
         if known is None:
             if len(self._may_hold) >= _FOLDERS:
                 self._may_hold.clear()
-            known = self._may_hold[folder] = _may_hold_links(folder)
+            known = self._may_hold[folder] = not self._is_listed(folder) and _may_hold_links(folder)
         return known
+
+    def _is_listed(self, folder: str) -> bool:
+        """Also where links lead: a listing does not go into folders that are links."""
+        try:
+            at = Location.parse(folder) if self._listed else None
+        except InputError:
+            return False
+        return at is not None and any(place.contains(at) and real.contains(at.resolved) for place, real in self._listed)
 
 
 def led_to(paths: Sequence[str]) -> Iterator[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from lakehouse_maintenance.evidence.around import row_of
+from lakehouse_maintenance.evidence.around import rows_of
 from lakehouse_maintenance.evidence.delta_owners import DELTA
 from lakehouse_maintenance.evidence.evidence import Evidence, index_references, unknown_zones
 from lakehouse_maintenance.evidence.index import Spelling
@@ -83,7 +83,7 @@ def _unseen(evidence: Evidence, storage: Storage, look: Look, location: Location
     markers = Markers()
     for place in places:
         for batch in storage.list(place):
-            markers.look([row_of(info) for info in batch])
+            markers.look(rows_of(batch))
     with index_references(look.reaching(places), "", places, Spelling()) as index:
         zones = unknown_zones(look, storage, [location, *places], markers, index, look.uuids(), evidence.cache)
     return next((zone.why for zone in zones if zone.covers(location) or _lies_in(zone.where, location)), None)

@@ -28,7 +28,7 @@ from lakehouse_maintenance.evidence import (
     Zone,
     folders_of,
     index_references,
-    row_of,
+    rows_of,
     unknown_zones,
 )
 from lakehouse_maintenance.execution.clock import now_ms
@@ -136,7 +136,7 @@ def search(
         look = run.evidence.look(reach)
         refuse(look, metadata, target, settings, spelling)
         reaching = look.reaching(reach)
-        with index_references(reaching, name, places, spelling) as index:
+        with index_references(reaching, name, places, spelling, listed=True) as index:
             explained = look.uuids() | frozenset(policy.dropped_tables)
             zones = unknown_zones(look, observed.storage, places, markers, index, explained, run.cache)
             zones += foreign_zones(name, settings.shared)
@@ -161,11 +161,11 @@ def search(
             for rows in spool:
                 comparison.take(rows)
         if to_remove and result.orphans:
-            gone = missing_file(reaching, places, spelling, spool, observed.storage)
+            gone = missing_file(reaching, places, spelling, spool, observed.storage, others=mode == ERROR)
             if gone is not None:
                 raise Blocked(
                     f"nothing was deleted: what metadata says is not so; it may be damaged, and mean one of the orphan "
-                    f"files: {gone}. Restore that file, or let the snapshots go that need it"
+                    f"files: {gone}. Restore what is wrong there, or let the snapshots go that need it"
                 )
     return result
 
@@ -177,7 +177,7 @@ def unknown_now(run: Run, target: Target, spelling: Spelling) -> list[Zone]:
     markers = Markers()
     for place in places:
         for batch in observed.storage.list(place):
-            markers.look([row_of(info) for info in batch])
+            markers.look(rows_of(batch))
     reach = spelling.everywhere(folders_of(observed.metadata))
     look = run.evidence.look(reach)
     explained = look.uuids() | frozenset(target.policy.remove_orphan_files.dropped_tables)
@@ -229,7 +229,7 @@ def _list(
     linked: set[Location] = set()
     for place in places:
         for batch in storage.list(place):
-            rows = [row_of(info) for info in batch]
+            rows = rows_of(batch)
             spool.add(rows)
             markers.look(rows)
             linked.update(info.location.resolved for info in batch if info.is_link)
