@@ -124,7 +124,7 @@ def start_baseline(settings: dict[str, Any]) -> Callable[[], dict[str, Any]]:
     def work() -> dict[str, Any]:
         pointer, storage = catalog.locate(TableName.parse(TABLE))
         metadata = read_metadata(storage, TABLE, pointer)
-        objects = sum(len(batch) for batch in storage.list(Location.parse(metadata.table_location)))
+        objects = sum(len(rows) for rows, _ in storage.rows(Location.parse(metadata.table_location)))
         reader = ManifestReader(storage, TABLE, cache)
         head = metadata.head()
         assert head is not None

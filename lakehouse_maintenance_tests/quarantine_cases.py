@@ -30,9 +30,9 @@ from lakehouse_maintenance.removal import (
     read_entry,
     remover,
 )
-from lakehouse_maintenance.removal.quarantine import modified_ms
 from lakehouse_maintenance.state import Lease, State
 from lakehouse_maintenance.storage import Storage
+from lakehouse_maintenance.storage.base import epoch_ms
 
 PREFIX = "_quarantine"
 SUBJECT = "main.db"
@@ -79,7 +79,7 @@ class Case:
                 "file",
                 info.size,
                 info.etag if detailed else None,
-                modified_ms(info.modified) if detailed else None,
+                epoch_ms(info.modified) if detailed else None,
             )
             for batch in self.storage.list(self.folder)
             for info in batch

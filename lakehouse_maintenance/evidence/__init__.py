@@ -5,14 +5,14 @@ For each path the answer is *owned* (by whom, how), *unowned*, or *unknown* (why
 
 from __future__ import annotations
 
-from lakehouse_maintenance.evidence.around import rows_of
 from lakehouse_maintenance.evidence.delta_owners import DeltaPlaces
 from lakehouse_maintenance.evidence.evidence import Evidence, StillUnowned, ask, index_references, unknown_zones
 from lakehouse_maintenance.evidence.iceberg_owners import folders_of
 from lakehouse_maintenance.evidence.index import ReferenceIndex, Spelling
 from lakehouse_maintenance.evidence.markers import Markers, Zone
 from lakehouse_maintenance.evidence.owners import Look, Owner, Unread
-from lakehouse_maintenance.evidence.spool import Row, Spool
+from lakehouse_maintenance.evidence.spool import Spool
+from lakehouse_maintenance.storage.base import Row
 
 __all__ = [
     "DeltaPlaces",
@@ -30,6 +30,5 @@ __all__ = [
     "ask",
     "folders_of",
     "index_references",
-    "rows_of",
     "unknown_zones",
 ]

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from lakehouse_maintenance.evidence.markers import LOGS, is_metadata_file
-from lakehouse_maintenance.evidence.spool import Row
 from lakehouse_maintenance.model.errors import StorageError
 from lakehouse_maintenance.model.locations import Location
 from lakehouse_maintenance.storage import Storage
-from lakehouse_maintenance.storage.base import ObjectInfo
+from lakehouse_maintenance.storage.base import Row, rows_of
 from lakehouse_maintenance.storage.causes import is_denied
 
 
@@ -56,11 +55,3 @@ def _as_far_as_it_may(storage: Storage) -> Iterator[None]:
     except StorageError as error:
         if not (storage.is_vended and is_denied(error.message)):
             raise
-
-
-def rows_of(batch: Iterable[ObjectInfo]) -> list[Row]:
-    """Listed objects as they are spooled."""
-    return [
-        (info.location.text, info.size, None if (at := info.modified) is None else int(at.timestamp() * 1000))
-        for info in batch
-    ]

@@ -13,13 +13,13 @@ from functools import lru_cache
 from urllib.parse import unquote
 
 from lakehouse_maintenance.evidence.iceberg_owners import folders_of
-from lakehouse_maintenance.evidence.spool import Row
 from lakehouse_maintenance.iceberg.manifests import BlobCache, ManifestReader
 from lakehouse_maintenance.iceberg.metadata import Metadata, read_metadata
 from lakehouse_maintenance.iceberg.references import references
 from lakehouse_maintenance.model.errors import LakehouseError
 from lakehouse_maintenance.model.locations import Location
 from lakehouse_maintenance.storage import Storage
+from lakehouse_maintenance.storage.base import Row
 
 LOGS = ("_delta_log", ".hoodie")
 """Folders that hold another format's log of the folder around them."""

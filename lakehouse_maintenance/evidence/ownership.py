@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from lakehouse_maintenance.evidence.around import rows_of
 from lakehouse_maintenance.evidence.delta_owners import DELTA
 from lakehouse_maintenance.evidence.evidence import Evidence, index_references, unknown_zones
 from lakehouse_maintenance.evidence.index import Spelling
@@ -82,8 +81,8 @@ def _unseen(evidence: Evidence, storage: Storage, look: Look, location: Location
         places.append(location)
     markers = Markers()
     for place in places:
-        for batch in storage.list(place):
-            markers.look(rows_of(batch))
+        for rows, _ in storage.rows(place):
+            markers.look(rows)
     with index_references(look.reaching(places), "", places, Spelling()) as index:
         zones = unknown_zones(look, storage, [location, *places], markers, index, look.uuids(), evidence.cache)
     return next((zone.why for zone in zones if zone.covers(location) or _lies_in(zone.where, location)), None)

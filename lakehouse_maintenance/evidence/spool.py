@@ -11,9 +11,7 @@ import tempfile
 from collections.abc import Iterator
 from types import TracebackType
 
-Row = tuple[str, int, int | None]
-"""Path as listed, size in bytes, time of the last change in ms since 1970; None where the store has none."""
-
+from lakehouse_maintenance.storage.base import Row
 
 _ROWS = 1 << 15
 """Rows given out at once: asking for many paths at a time is several times faster than for a listing's page."""

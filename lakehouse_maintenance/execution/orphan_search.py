@@ -28,7 +28,6 @@ from lakehouse_maintenance.evidence import (
     Zone,
     folders_of,
     index_references,
-    rows_of,
     unknown_zones,
 )
 from lakehouse_maintenance.execution.clock import now_ms
@@ -176,8 +175,8 @@ def unknown_now(run: Run, target: Target, spelling: Spelling) -> list[Zone]:
     name, places = str(target.name), listed_places(observed.metadata, None)
     markers = Markers()
     for place in places:
-        for batch in observed.storage.list(place):
-            markers.look(rows_of(batch))
+        for rows, _ in observed.storage.rows(place):
+            markers.look(rows)
     reach = spelling.everywhere(folders_of(observed.metadata))
     look = run.evidence.look(reach)
     explained = look.uuids() | frozenset(target.policy.remove_orphan_files.dropped_tables)
@@ -228,11 +227,10 @@ def _list(
     markers = Markers()
     linked: set[Location] = set()
     for place in places:
-        for batch in storage.list(place):
-            rows = rows_of(batch)
+        for rows, links in storage.rows(place):
             spool.add(rows)
             markers.look(rows)
-            linked.update(info.location.resolved for info in batch if info.is_link)
+            linked.update(link.resolved for link in links)
             run.progress.advance(name, len(rows), 0)
     return markers, frozenset(linked)
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from lakehouse_maintenance.model.errors import AlreadyExistsError, LakehouseError, StorageError
 from lakehouse_maintenance.model.locations import Location
 from lakehouse_maintenance.removal.lists import Candidate
-from lakehouse_maintenance.removal.quarantine import Kept, modified_ms
+from lakehouse_maintenance.removal.quarantine import Kept
 from lakehouse_maintenance.storage import ObjectInfo, Storage
+from lakehouse_maintenance.storage.base import epoch_ms
 from lakehouse_maintenance.storage.copying import has_md5
 from lakehouse_maintenance.storage.copying import have_same_bytes as have_same_content
 from lakehouse_maintenance.storage.ordered import map_ordered
@@ -59,7 +60,7 @@ def not_meant(candidate: Candidate, found: ObjectInfo, listed_ms: int | None) ->
         return "another version than the file that was meant"
     if candidate.modified_ms is not None and not was_modified_then(found, candidate.modified_ms):
         return "written since it was listed"
-    if listed_ms is not None and (found.modified is None or found.modified.timestamp() * 1000 > listed_ms):
+    if listed_ms is not None and (found.modified is None or (epoch_ms(found.modified) or 0) > listed_ms):
         return "written since the list was made"
     return None
 
@@ -75,10 +76,11 @@ def is_recorded(kept: Kept, found: ObjectInfo) -> bool:
 
 def was_modified_then(found: ObjectInfo, moment_ms: int) -> bool:
     """Whether the object's time is that one. Object stores tell it in seconds here and in milliseconds there."""
-    now_ms = modified_ms(found.modified)
+    now_ms = epoch_ms(found.modified)
     if now_ms is None:
         return False
-    return now_ms == moment_ms if found.location.family == "file" else now_ms // 1000 == moment_ms // 1000
+    # One off: earlier releases rounded by floating point what they recorded.
+    return abs(now_ms - moment_ms) <= 1 if found.location.family == "file" else now_ms // 1000 == moment_ms // 1000
 
 
 def may_be_the_same(storage: Storage, one: ObjectInfo, other: ObjectInfo) -> bool:

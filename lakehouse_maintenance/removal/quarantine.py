@@ -26,6 +26,7 @@ from lakehouse_maintenance.model.locations import Location
 from lakehouse_maintenance.removal.lists import put_value
 from lakehouse_maintenance.state import State
 from lakehouse_maintenance.storage import ObjectInfo
+from lakehouse_maintenance.storage.base import epoch_ms
 
 _HEADS = "quarantine/"
 _PARTS = "quarantine-objects/"
@@ -271,12 +272,7 @@ def settle(state: State, entry: Entry) -> Entry:
 
 def record(rest: str, copy: ObjectInfo) -> Kept:
     """What the entry remembers of a verified copy."""
-    return Kept(rest, copy.size, copy.etag, modified_ms(copy.modified))
-
-
-def modified_ms(moment: datetime | None) -> int | None:
-    """Milliseconds since 1970, as parts and lists hold times."""
-    return None if moment is None else int(moment.timestamp() * 1000)
+    return Kept(rest, copy.size, copy.etag, epoch_ms(copy.modified))
 
 
 def _check(entry: Entry, entry_id: str) -> None:

@@ -2,12 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
 from lakehouse_maintenance.model.locations import Location
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+Row = tuple[str, int, int | None]
+"""A listed object at its cheapest: path as listed, size in bytes, time of the last change in ms since 1970 (None where
+the store has none)."""
+
+
+Rows = tuple[list[Row], list[Location]]
+"""A batch of them, and those of it that are symbolic links."""
+
+
+def epoch_ms(moment: datetime | None) -> int | None:
+    """Whole milliseconds since 1970, rounded down exactly: the same moment gives the same number on every way."""
+    return None if moment is None else (moment - EPOCH) // timedelta(milliseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +44,8 @@ class Store(Protocol):
 
     def list(self, prefix: Location, batch_size: int) -> Iterator[list[ObjectInfo]]: ...
 
+    def rows(self, prefix: Location, batch_size: int) -> Iterator[Rows]: ...
+
     def stat(self, location: Location) -> ObjectInfo | None: ...
 
     def read(self, location: Location, start: int, length: int | None) -> bytes: ...
@@ -42,6 +59,11 @@ class Store(Protocol):
     def put_scratch(self, location: Location) -> None: ...
 
     def remove_scratch(self, location: Location) -> None: ...
+
+
+def rows_of(batch: Iterable[ObjectInfo]) -> list[Row]:
+    """Listed objects as rows."""
+    return [(info.location.text, info.size, epoch_ms(info.modified)) for info in batch]
 
 
 def is_folder_marker(info: ObjectInfo) -> bool:

@@ -11,7 +11,7 @@ import shutil
 import stat
 from collections.abc import Iterator
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import timedelta
 
 from lakehouse_maintenance.model.errors import (
     AlreadyExistsError,
@@ -21,7 +21,7 @@ from lakehouse_maintenance.model.errors import (
     StorageError,
 )
 from lakehouse_maintenance.model.locations import Location
-from lakehouse_maintenance.storage.base import ObjectInfo
+from lakehouse_maintenance.storage.base import EPOCH, ObjectInfo, Row, Rows
 from lakehouse_maintenance.storage.scratch import CONTENT, new_copy_name, require_scratch
 
 COPY_STEP = 8 * 1024**2
@@ -38,36 +38,30 @@ class LocalStore:
 
         Memory: one batch and the folders still to visit. Order is the operating system's.
         """
-        base = _path(prefix)
-        folders = [""]
+        folder = prefix.folder_key
         batch: list[ObjectInfo] = []
-        while folders:
-            folder = folders.pop()
-            try:
-                with os.scandir(os.path.join(base, folder)) as entries:
-                    for entry in entries:
-                        relative = folder + entry.name
-                        if entry.is_dir(follow_symlinks=False):
-                            folders.append(relative + "/")
-                            continue
-                        found = _entry(entry, prefix.with_key(prefix.folder_key + relative))
-                        if found is not None:
-                            batch.append(found)
-                            if len(batch) >= batch_size:
-                                yield batch
-                                batch = []
-            except (FileNotFoundError, NotADirectoryError):
-                # Nothing was ever there, or another process removed the folder since its parent was read: in both
-                # cases no object lies in it now.
-                continue
-            except (OSError, ValueError) as error:  # ValueError: no path of this machine, such as half a surrogate pair
-                why = (error.strerror if isinstance(error, OSError) else None) or error
-                raise ListingIncompleteError(
-                    f"cannot list {prefix.text}: {why} at {os.path.join(base, folder)}",
-                    hint="the folder must be readable; nothing was concluded from the part that was",
-                ) from error
+        for relative, found, is_link in _walk(prefix):
+            batch.append(_info(prefix.with_key(folder + relative), found, is_link=is_link))
+            if len(batch) >= batch_size:
+                yield batch
+                batch = []
         if batch:
             yield batch
+
+    def rows(self, prefix: Location, batch_size: int) -> Iterator[Rows]:
+        """As `list`, with nothing made for an object but its row; and those that are links."""
+        start, key = prefix.root + prefix.folder_key, prefix.folder_key
+        batch: list[Row] = []
+        links: list[Location] = []
+        for relative, found, is_link in _walk(prefix):
+            batch.append((start + relative, found.st_size, found.st_mtime_ns // 1_000_000))
+            if is_link:
+                links.append(prefix.with_key(key + relative))
+            if len(batch) >= batch_size:
+                yield batch, links
+                batch, links = [], []
+        if batch:
+            yield batch, links
 
     def stat(self, location: Location) -> ObjectInfo | None:
         try:
@@ -193,7 +187,34 @@ def _path(location: Location) -> str:
         raise StorageError(error.message, field=error.field, hint=error.hint) from error
 
 
-def _entry(entry: os.DirEntry[str], location: Location) -> ObjectInfo | None:
+def _walk(prefix: Location) -> Iterator[tuple[str, os.stat_result, bool]]:
+    """Each file below the folder: its path from there, what it is, and whether it is a link."""
+    base = _path(prefix)
+    folders = [""]
+    while folders:
+        folder = folders.pop()
+        try:
+            with os.scandir(os.path.join(base, folder)) as entries:
+                for entry in entries:
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(folder + entry.name + "/")
+                        continue
+                    found = _file(entry)
+                    if found is not None:
+                        yield folder + entry.name, found, entry.is_symlink()
+        except (FileNotFoundError, NotADirectoryError):
+            # Nothing was ever there, or another process removed the folder since its parent was read: in both
+            # cases no object lies in it now.
+            continue
+        except (OSError, ValueError) as error:  # ValueError: no path of this machine, such as half a surrogate pair
+            why = (error.strerror if isinstance(error, OSError) else None) or error
+            raise ListingIncompleteError(
+                f"cannot list {prefix.text}: {why} at {os.path.join(base, folder)}",
+                hint="the folder must be readable; nothing was concluded from the part that was",
+            ) from error
+
+
+def _file(entry: os.DirEntry[str]) -> os.stat_result | None:
     """None for what is no object: pipes, sockets, links to folders and to nothing, and files gone in the meantime."""
     try:
         found = entry.stat()
@@ -203,13 +224,13 @@ def _entry(entry: os.DirEntry[str], location: Location) -> ObjectInfo | None:
         if entry.is_symlink():  # a loop of links
             return None
         raise
-    return _info(location, found, is_link=entry.is_symlink()) if stat.S_ISREG(found.st_mode) else None
+    return found if stat.S_ISREG(found.st_mode) else None
 
 
 def _info(location: Location, found: os.stat_result, *, is_link: bool = False) -> ObjectInfo:
     try:
-        modified = datetime.fromtimestamp(found.st_mtime, UTC)
-    except (OverflowError, ValueError, OSError):
+        modified = EPOCH + timedelta(microseconds=found.st_mtime_ns // 1000)
+    except OverflowError:
         modified = None
     return ObjectInfo(location, found.st_size, modified, None, is_link)
 

@@ -24,7 +24,7 @@ from lakehouse_maintenance.model.errors import (
     StorageError,
 )
 from lakehouse_maintenance.model.locations import Location
-from lakehouse_maintenance.storage.base import ObjectInfo
+from lakehouse_maintenance.storage.base import ObjectInfo, Rows, rows_of
 from lakehouse_maintenance.storage.causes import shortened
 from lakehouse_maintenance.storage.copying import has_md5, have_same_bytes
 from lakehouse_maintenance.storage.keys import exact_key, is_refused
@@ -81,6 +81,11 @@ class ObjectsStore:
                 f"cannot list {prefix.text}: {self._cause(error)}",
                 hint="nothing was concluded from the part that was read",
             ) from error
+
+    def rows(self, prefix: Location, batch_size: int) -> Iterator[Rows]:
+        """As `list`, as rows; there are no links."""
+        for batch in self.list(prefix, batch_size):
+            yield rows_of(batch), []
 
     def _list(self, prefix: Location, batch_size: int) -> Batches:
         folder = prefix.folder_key.removesuffix("/")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lakehouse_maintenance.model.errors import StorageError
 from lakehouse_maintenance.model.locations import Location
-from lakehouse_maintenance.storage.base import ObjectInfo, Store
+from lakehouse_maintenance.storage.base import ObjectInfo, Rows, Store
 from lakehouse_maintenance.storage.copying import copy_checked
 from lakehouse_maintenance.storage.local import LocalStore
 from lakehouse_maintenance.storage.masking import masker_for
@@ -57,6 +57,13 @@ class Storage:
         if batch_size < 1:
             raise ValueError("batch_size is at least 1")
         yield from self._store(prefix).list(prefix, batch_size)
+
+    def rows(self, prefix: Location, *, batch_size: int = 1000) -> Iterator[Rows]:
+        """As `list`, in the form that costs least for very many objects; and, beside each batch, those of it that are
+        symbolic links (local files alone)."""
+        if batch_size < 1:
+            raise ValueError("batch_size is at least 1")
+        yield from self._store(prefix).rows(prefix, batch_size)
 
     def stat(self, location: Location) -> ObjectInfo | None:
         """None: the object is definitely absent. Raises StorageError where that cannot be told."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -200,13 +199,13 @@ def test_a_time_that_is_missing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> 
     """Some stores and proxies leave it out."""
     orphan_of(lake, lake.table())
     kind = type(lake.storage)
-    real = kind.list
+    real = kind.rows
 
     def listing(self: Any, *args: Any, **options: Any) -> Any:
-        for batch in real(self, *args, **options):
-            yield [replace(info, modified=None) for info in batch]
+        for rows, links in real(self, *args, **options):
+            yield [(path, size, None) for path, size, _ in rows], links
 
-    monkeypatch.setattr(kind, "list", listing)
+    monkeypatch.setattr(kind, "rows", listing)
     result = lake.orphans()
     assert (result.status, result.orphan_files) == (Status.DONE, 0)
     assert any("age cannot be established" in kept.reason for kept in result.kept)
@@ -308,14 +307,14 @@ def test_the_same_findings_have_the_same_digest(local_lake: Lake, monkeypatch: p
     assert first.digest is not None
     lake.pass_days(20)
     kind = type(lake.storage)
-    real = kind.list
+    real = kind.rows
 
     def backwards(self: Any, *args: Any, **options: Any) -> Any:
-        found = [info for batch in real(self, *args, **options) for info in batch]
-        yield from ([info] for info in reversed(found))
+        found = [row for rows, _ in real(self, *args, **options) for row in rows]
+        yield from (([row], []) for row in reversed(found))
 
     with monkeypatch.context() as patch:
-        patch.setattr(kind, "list", backwards)
+        patch.setattr(kind, "rows", backwards)
         assert lake.orphans(delete=False).digest == first.digest
     lake.add(table, f"{table.location()}/data/live.parquet")
     assert lake.orphans(delete=False).digest == first.digest
@@ -353,7 +352,7 @@ def test_a_listing_that_fails_half_way(lake: Lake, monkeypatch: pytest.MonkeyPat
     table = lake.table(commits=2)
     orphan_of(lake, table)
     kind = type(lake.storage)
-    real = kind.list
+    real = kind.rows
 
     def half(self: Any, prefix: Any, **options: Any) -> Any:
         for number, batch in enumerate(real(self, prefix, batch_size=2)):
@@ -361,7 +360,7 @@ def test_a_listing_that_fails_half_way(lake: Lake, monkeypatch: pytest.MonkeyPat
                 raise ListingIncompleteError("the second page did not come")
             yield batch
 
-    monkeypatch.setattr(kind, "list", half)
+    monkeypatch.setattr(kind, "rows", half)
     there = lake.objects()
     result = lake.orphans()
     assert result.status is Status.FAILED

@@ -28,7 +28,7 @@ from typing import Any, Protocol
 
 from lakehouse_maintenance_tests.interrupted.warm import last_words
 
-STORE = ("list", "stat", "read", "put", "copy", "put_scratch", "remove_scratch", "stat_many", "read_many")
+STORE = ("list", "rows", "stat", "read", "put", "copy", "put_scratch", "remove_scratch", "stat_many", "read_many")
 
 
 class Point(Protocol):
