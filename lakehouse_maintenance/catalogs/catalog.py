@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
-from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, NoSuchViewError
 
 from lakehouse_maintenance.catalogs.failures import CATALOG_FAILURES, unavailable
 from lakehouse_maintenance.model.errors import TableUnreadableError, UnknownTableError
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 Namespace = tuple[str, ...]
+
+WAREHOUSE = "lakehouse-maintenance.warehouse"
+"""Our own property: the location of a warehouse that the catalog does not tell, or tells by a name."""
+
+_HIVE_STYLE = frozenset({"HiveCatalog", "GlueCatalog", "DynamoDbCatalog"})
+"""PyIceberg's catalogs that put a database without a location at `<warehouse>/<database>.db`."""
 
 
 class TableKind(StrEnum):
@@ -57,6 +63,12 @@ class Catalog:
         self.properties: dict[str, str] = {key: str(value) for key, value in inner.properties.items()}
         self._inner = inner
         self._storage: Storage | None = None
+        self._kinds = frozenset(cls.__name__ for cls in type(inner).__mro__)
+
+    @property
+    def is_shareable(self) -> bool:
+        """Whether several threads may ask at once. PyIceberg's Hive catalog has one connection for all of them."""
+        return "HiveCatalog" not in self._kinds
 
     @property
     def pyiceberg(self) -> PyIcebergCatalog:
@@ -98,7 +110,7 @@ class Catalog:
                 # Some services list an unknown database as an empty one.
                 self._inner.load_namespace_properties(namespace)
         except Exception as error:  # noqa: BLE001  # as above
-            return self._incomplete(f"the tables of {self._database(namespace)}", error, len(found))
+            return self._incomplete(f"the tables of {self.database_name(namespace)}", error, len(found))
         return Complete(tuple(sorted(found)))
 
     def database_properties(self, namespace: Namespace) -> dict[str, str]:
@@ -107,7 +119,7 @@ class Catalog:
             found = self._inner.load_namespace_properties(namespace)
         except NoSuchNamespaceError as error:
             raise UnknownTableError(
-                f"there is no database {self._database(namespace)}", field="database", hint=f"look at {self.name}"
+                f"there is no database {self.database_name(namespace)}", field="database", hint=f"look at {self.name}"
             ) from error
         except Exception as error:
             raise unavailable(self.name, self.properties, error) from error
@@ -116,6 +128,41 @@ class Catalog:
     def database_location(self, namespace: Namespace) -> str | None:
         """Where the catalog says the database lies; None where it keeps no location."""
         return self.database_properties(namespace).get("location") or None
+
+    def database_name(self, namespace: Namespace) -> str:
+        """The full name, `catalog.database`, quoted where needed."""
+        return ".".join(quote_part(part) for part in (self.name, *namespace))
+
+    def warehouse(self) -> str | None:
+        """Where the catalog's databases lie by default, as its properties have it, whatever that says. No I/O.
+
+        A path of this machine, as lakehouse.yaml makes it of a relative one, is written as the URL that it means.
+        """
+        text = self.properties.get(WAREHOUSE) or self.properties.get("warehouse") or None
+        return f"file://{text}" if text is not None and text.startswith("/") else text
+
+    def default_location(self, namespace: Namespace) -> str | None:
+        """The catalog's own default folder for a database of which it keeps no location (UF-29); None where its
+        warehouse is not known."""
+        return next(iter(self.default_locations(namespace)), None)
+
+    def default_locations(self, namespace: Namespace) -> tuple[str, ...]:
+        """The same, and after it every folder that another engine takes by default for the same database.
+
+        Engines join the levels of a namespace by `.` (PyIceberg) or by `/` (Spark, REST services), with `.db` after
+        them in Hive's tradition.
+        """
+        warehouse = self.warehouse()
+        if warehouse is None:
+            return ()
+        root = warehouse.rstrip("/")  # as PyIceberg does
+        plain = [f"{root}/{name}" for name in self._folder_names(namespace)]
+        hive = [f"{folder}.db" for folder in plain]
+        return tuple(dict.fromkeys(hive + plain if self._kinds & _HIVE_STYLE else plain + hive))
+
+    def _folder_names(self, namespace: Namespace) -> tuple[str, ...]:
+        """The catalog's own first."""
+        return ".".join(namespace), "/".join(namespace)
 
     def pointer(self, name: TableName) -> str:
         """Location of the table's current metadata."""
@@ -132,6 +179,22 @@ class Catalog:
         The catalog's name, the table's name (which begins with it), its pointer.
         """
         return []
+
+    def view_folders(self, name: TableName) -> tuple[str, ...]:
+        """Where an Iceberg view keeps its metadata: without those files the view is lost.
+
+        Raises UnknownTableError for a view that does not exist, TableUnreadableError where its place is not told.
+        """
+        try:
+            view = self._inner.load_view(name.identifier)
+        except (NoSuchViewError, NoSuchNamespaceError) as error:
+            raise self._unknown(name) from error
+        except Exception as error:
+            raise TableUnreadableError(
+                f"{name}: the view cannot be read: {self._cause(error)}", field=str(name)
+            ) from error
+        written = view.properties.get("write.metadata.path")
+        return (view.location(), written) if written else (view.location(),)
 
     def load(self, name: TableName) -> Table:
         """The table with its metadata and FileIO, for commits and for credentials that the catalog vends."""
@@ -153,6 +216,14 @@ class Catalog:
         if self._storage is None:
             self._storage = Storage.from_properties(self.properties)
         return self._storage
+
+    def storage_for_listing(self, tables: Sequence[TableName]) -> Storage:
+        """Storage that can list a database's folders, and not only read one table's. `tables`: of that database.
+
+        Raises StorageError where the catalog gives no credentials for that.
+        """
+        del tables
+        return self.storage()
 
     def locate(self, name: TableName) -> tuple[str, Storage]:
         """Location of the table's current metadata, and a storage that can read the table's files."""
@@ -178,9 +249,6 @@ class Catalog:
     def _name(self, namespace: Namespace, table: str) -> TableName:
         return TableName(self.name, tuple(namespace), table)
 
-    def _database(self, namespace: Namespace) -> str:
-        return ".".join(quote_part(part) for part in (self.name, *namespace))
-
     def _unknown(self, name: TableName) -> UnknownTableError:
         return UnknownTableError(f"there is no table {name}", field="table", hint="see: lakehouse-maintenance health")
 
@@ -189,28 +257,3 @@ class Catalog:
 
     def _cause(self, error: Exception) -> str:
         return masker_for(self.properties).mask(f"{type(error).__name__}: {error}")
-
-
-class RestCatalog(Catalog):
-    """A catalog service: it lists views beside tables, commits itself, and may vend credentials for each table."""
-
-    shows_every_kind = True
-    client_side_commits = False
-
-    def storage(self, name: TableName | None = None) -> Storage:
-        """With a table's name: under that table's own, possibly vended, credentials, which expire."""
-        if name is None:
-            return super().storage()
-        return self.storage_of(self.load(name))
-
-    def storage_of(self, table: Table) -> Storage:
-        """As above; what differs from the catalog's own properties was vended for this table alone."""
-        own = {**self.properties}
-        is_vended = any(own.get(key) != str(value) for key, value in table.io.properties.items() if _is_secret(key))
-        return Storage.from_properties(table.io.properties, is_vended=is_vended)
-
-
-def _is_secret(key: str) -> bool:
-    return key.startswith(("s3.", "adls.", "gcs.", "client.")) and any(
-        word in key for word in ("key", "token", "secret")
-    )

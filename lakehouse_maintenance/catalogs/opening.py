@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakehouse_maintenance.catalogs.catalog import Catalog, RestCatalog
+from lakehouse_maintenance.catalogs.catalog import Catalog
 from lakehouse_maintenance.catalogs.failures import TYPES, refused, unavailable
+from lakehouse_maintenance.catalogs.rest import RestCatalog
 from lakehouse_maintenance.model.errors import CatalogUnavailableError
 
 if TYPE_CHECKING:

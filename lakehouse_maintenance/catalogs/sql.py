@@ -8,6 +8,7 @@ from pyiceberg.catalog.sql import IcebergTables
 from pyiceberg.exceptions import NoSuchNamespaceError
 from sqlalchemy import inspect, literal_column, select
 from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.pool import SingletonThreadPool
 
 from lakehouse_maintenance.catalogs.catalog import Catalog, CatalogEntry, Namespace, TableKind
 from lakehouse_maintenance.catalogs.failures import unavailable
@@ -39,13 +40,18 @@ class SqlCatalog(Catalog):
         self._engine = inner.engine
         self._has_types: bool | None = None
 
+    @property
+    def is_shareable(self) -> bool:
+        """A database in memory is another one for each thread."""
+        return not isinstance(self._engine.pool, SingletonThreadPool)
+
     def tables(self, namespace: Namespace) -> Listed[CatalogEntry]:
         try:
             if not self._inner.namespace_exists(namespace):
-                raise NoSuchNamespaceError(f"there is no database {self._database(namespace)}")
+                raise NoSuchNamespaceError(f"there is no database {self.database_name(namespace)}")
             rows = self._rows(namespace)
         except Exception as error:  # noqa: BLE001  # whatever failed: the list is not complete, which is the result
-            return self._incomplete(f"the tables of {self._database(namespace)}", error, 0)
+            return self._incomplete(f"the tables of {self.database_name(namespace)}", error, 0)
         entries = [CatalogEntry(self._name(namespace, table), _kind(kind)) for table, _, kind in rows]
         return Complete(tuple(sorted(entries)))
 
@@ -88,6 +94,15 @@ class SqlCatalog(Catalog):
         except SQLAlchemyError as error:
             raise unavailable(self.name, self.properties, error) from error
         return [(name[0], ".".join(name), pointer) for *name, pointer in rows if pointer]
+
+    def view_folders(self, name: TableName) -> tuple[str, ...]:
+        """By its row alone: the folder of its metadata file."""
+        for _, pointer, kind in self._answered_rows(name.namespace, name.table):
+            if _kind(kind) is TableKind.VIEW:
+                if not pointer:
+                    raise TableUnreadableError(f"{name}: the catalog holds no metadata location", field=str(name))
+                return (str(pointer)[: str(pointer).rfind("/") + 1],)
+        raise self._unknown(name)
 
     def locate(self, name: TableName) -> tuple[str, Storage]:
         """One row of the database; tables have the catalog's own credentials."""

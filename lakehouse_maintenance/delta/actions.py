@@ -90,7 +90,8 @@ class AddFile:
     """A data file of the table. `size` in bytes, `modified_ms` since the epoch.
 
     `path`: as written in the log, percent-encoded. `partition_values`: raw, by the names of the log (physical names
-    under column mapping); None is null.
+    under column mapping); None is null. `records`: rows by the statistics, those that a deletion vector takes away
+    included; None where they do not tell.
     """
 
     location: Location
@@ -100,6 +101,7 @@ class AddFile:
     partition_values: Mapping[str, str | None]
     deletion_vector: DeletionVector | None = None
     has_stats: bool = False
+    records: int | None = None
 
     @property
     def key(self) -> tuple[Location, str | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator
 from itertools import groupby
 
@@ -53,6 +54,21 @@ def _pieces(storage: Storage, listing: LogListing, file: ObjectInfo) -> Iterator
             yield storage.read(file.location, start, min(PIECE, file.size - start))
         except NotFoundError as error:
             raise gone(listing, file) from error
+
+
+def committed_ms(data: bytes) -> int | None:
+    """The time in a commit's `commitInfo`, by the clock of whoever wrote it. `data`: the commit, or its beginning."""
+    for line in data.split(b"\n"):
+        if b'"commitInfo"' not in line:
+            continue
+        try:
+            info = json.loads(line)["commitInfo"]
+            for name in ("inCommitTimestamp", "timestamp"):
+                if isinstance(info.get(name), int):
+                    return int(info[name])
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            continue  # cut off, or another action that has the word in it
+    return None
 
 
 def gone(listing: LogListing, file: ObjectInfo) -> Exception:

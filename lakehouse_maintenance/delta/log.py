@@ -15,7 +15,7 @@ from lakehouse_maintenance.delta.actions import (
     RemoveFile,
 )
 from lakehouse_maintenance.delta.checkpoints import read_files, read_header
-from lakehouse_maintenance.delta.commits import read_actions
+from lakehouse_maintenance.delta.commits import PIECE, committed_ms, read_actions
 from lakehouse_maintenance.delta.listing import Checkpoint, LogListing, list_files
 from lakehouse_maintenance.delta.paths import log_folder
 from lakehouse_maintenance.delta.snapshot import DeltaSnapshot, replay
@@ -56,6 +56,20 @@ class DeltaLog:
         if version is not None and not 0 <= version <= latest:
             raise self.listing.unreadable(f"there is no version {version}; the latest is {latest}")
         return replay(self._storage, self.listing, latest if version is None else version)
+
+    def last_commit_ms(self) -> int | None:
+        """When the latest version was committed, in ms since 1970: as its commit says, else when its file was written.
+
+        Raises TableUnreadableError where there is no version, StorageError where the commit cannot be read.
+        """
+        version = self.latest_version
+        commit = self.listing.commits.get(version)
+        if commit is not None and commit.size:
+            data = self._storage.read(commit.location, 0, min(commit.size, PIECE))
+            if (told := committed_ms(data)) is not None:
+                return told
+        file = commit or self.listing.checkpoints[-1].files[0]
+        return None if file.modified is None else int(file.modified.timestamp() * 1000)
 
     def references(self) -> Iterator[DeltaReference]:
         """Every file that the log consists of or names: in any commit still there, and in its checkpoints.

@@ -6,6 +6,7 @@ Unknown actions and fields are ignored, as the protocol wants: what a reader mus
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -22,6 +23,10 @@ from lakehouse_maintenance.delta.actions import (
 from lakehouse_maintenance.delta.listing import SIDECARS
 from lakehouse_maintenance.delta.paths import LOG_FOLDER, decode, deletion_vector_file, resolve
 from lakehouse_maintenance.model.locations import Location
+
+RECORDS_FIRST = r'^\s*\{\s*"numRecords"\s*:\s*([0-9]{1,18})\s*[,}]'
+"""Writers put it first; statistics are long, and read for nothing else."""
+_RECORDS_FIRST = re.compile(RECORDS_FIRST)
 
 
 def parse_lines(root: Location, lines: Iterable[bytes]) -> Iterator[Action]:
@@ -67,6 +72,19 @@ def deletion_vector(root: Location, document: dict[str, Any] | None) -> Deletion
     )
 
 
+def records_in(stats: object) -> int | None:
+    """Rows by a file's statistics. Nothing is decided by them, so damaged ones are as good as none."""
+    if not isinstance(stats, str):
+        return None
+    if (match := _RECORDS_FIRST.match(stats)) is not None:
+        return int(match[1])
+    try:
+        document = json.loads(stats)
+        return _number(document, "numRecords") if isinstance(document, dict) else None
+    except (ValueError, RecursionError):
+        return None
+
+
 def place(root: Location, path: str) -> Location:
     """`resolve`, with the path in the error."""
     try:
@@ -85,6 +103,7 @@ def _add(root: Location, document: dict[str, Any]) -> AddFile:
         partition_values=_values(document, "partitionValues"),
         deletion_vector=deletion_vector(root, _optional(document, "deletionVector")),
         has_stats=document.get("stats") is not None,
+        records=records_in(document.get("stats")),
     )
 
 

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from lakehouse_maintenance.delta.actions import AddFile, RemoveFile
-from lakehouse_maintenance.delta.parsing import deletion_vector, place
+from lakehouse_maintenance.delta.parsing import RECORDS_FIRST, deletion_vector, place, records_in
 from lakehouse_maintenance.model.locations import Location
 
 if TYPE_CHECKING:
@@ -112,6 +112,7 @@ def add_files(root: Location, batch: pa.RecordBatch) -> Iterator[AddFile]:
     partitions = _maps(rows, "partitionValues")
     vectors = _values(rows, "deletionVector")
     with_stats = _with_stats(rows)
+    records = _records(rows)
     for number, path in enumerate(paths):
         size, modified_ms = sizes[number], times[number]
         if path is None or size is None or modified_ms is None or size < 0:
@@ -124,6 +125,7 @@ def add_files(root: Location, batch: pa.RecordBatch) -> Iterator[AddFile]:
             partition_values=partitions[number],
             deletion_vector=deletion_vector(root, vectors[number]),
             has_stats=with_stats[number],
+            records=records[number],
         )
 
 
@@ -211,6 +213,30 @@ def _with_stats(rows: pa.StructArray) -> list[bool]:
         return [False] * len(rows)
     found: list[bool] = (valid[0] if len(valid) == 1 else pc.or_(*valid)).to_pylist()
     return found
+
+
+def _records(rows: pa.StructArray) -> list[int | None]:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found: list[int | None] = [None] * len(rows)
+    if "stats_parsed" in _children(rows.type):
+        parsed = rows.field("stats_parsed")
+        numbers = parsed.field("numRecords")
+        if pa.types.is_integer(numbers.type):
+            # Children of a null struct count as values once they are taken out of it.
+            found = pc.if_else(parsed.is_valid(), numbers, None).to_pylist()
+    if "stats" not in _children(rows.type) or None not in found:
+        return found
+    stats = rows.field("stats")
+    if not (pa.types.is_string(stats.type) or pa.types.is_large_string(stats.type)):
+        return found
+    first = pc.extract_regex(stats, RECORDS_FIRST.replace("([0-9]", "(?P<records>[0-9]")).field("records")
+    told = pc.cast(pc.if_else(pc.equal(first, ""), None, first), pa.int64()).to_pylist()
+    return [
+        known if known is not None else number if number is not None else records_in(stats[at].as_py())
+        for at, (known, number) in enumerate(zip(found, told, strict=True))
+    ]
 
 
 def _children(kind: pa.DataType) -> set[str]:

@@ -11,7 +11,7 @@ from lakehouse_maintenance.delta import find_log, references, table_root_of
 from lakehouse_maintenance.evidence.freshness import Freshness
 from lakehouse_maintenance.evidence.links import Links
 from lakehouse_maintenance.evidence.markers import Zone
-from lakehouse_maintenance.evidence.owners import Look, Owner, Unread
+from lakehouse_maintenance.evidence.owners import Gap, Look, Owner, Unread
 from lakehouse_maintenance.model.errors import LakehouseError
 from lakehouse_maintenance.model.locations import Location
 from lakehouse_maintenance.storage import Storage
@@ -73,23 +73,26 @@ class DeltaNames:
             yield kind, ()
 
 
-def delta_owners(groups: Sequence[DeltaPlaces], known: dict[str, Owner]) -> tuple[list[Owner | Unread], str | None]:
-    """Every table of every group, and why there may be more. `known`: as in `iceberg_owners`."""
+def delta_owners(groups: Sequence[DeltaPlaces], known: dict[str, Owner]) -> tuple[list[Owner | Unread], list[Gap]]:
+    """Every table of every group, and where there may be more. `known`: as in `iceberg_owners`."""
     tables: dict[tuple[str, Location], Storage] = {}
+    gaps: list[Gap] = []
     for group in groups:
         try:
             tables |= dict.fromkeys(group.all_tables(), group.storage)
         except LakehouseError as error:
-            return [], f"the Delta tables of {group.group} are not known: {error.message}"
+            why = f"the Delta tables of {group.group} are not known: {error.message}"
+            gaps.append(Gap(group.group, None, why))
     # An owner's name stands for one table everywhere: two of one name must not be taken for one.
     named = Counter(name for name, _ in tables)
     found = [
         delta_owner(name if named[name] == 1 else f"{name} at {root.text}", root, storage, known)
         for (name, root), storage in tables.items()
     ]
-    known.clear()
+    if not gaps:
+        known.clear()
     known.update({owner.name: owner for owner in found if isinstance(owner, Owner)})
-    return found, None
+    return found, gaps
 
 
 def delta_owner(name: str, root: Location, storage: Storage, known: Mapping[str, Owner]) -> Owner | Unread:
@@ -97,16 +100,18 @@ def delta_owner(name: str, root: Location, storage: Storage, known: Mapping[str,
     try:
         log = find_log(storage, root)
         if log is None:
-            return Unread(name, name.rpartition(".")[0], f"there is no Delta log in {root}", (root,))
+            why = f"there is no Delta log in {root}"
+            return Unread(name, name.rpartition(".")[0], why, (root,), location=root.text)
         token = log.token
         before = known.get(name)
         if before is not None and before.token == token and before.folders == (root,):
             return before
         names = DeltaNames(storage, root)
         elsewhere = tuple(Location.parse(folder) for folder in _folders_outside(root, names))
-        return Owner(name, name.rpartition(".")[0], DELTA, token, None, (root,), elsewhere, names)
+        database = name.rpartition(".")[0]
+        return Owner(name, database, DELTA, token, None, (root,), elsewhere, names, location_text=root.text)
     except LakehouseError as error:
-        return Unread(name, name.rpartition(".")[0], error.message, (root,))
+        return Unread(name, name.rpartition(".")[0], error.message, (root,), location=root.text)
 
 
 def log_zones(look: Look, storage: Storage, logs: Sequence[tuple[str, str]]) -> Iterator[Zone]:

@@ -74,11 +74,12 @@ class Evidence:
         return replace(look, unread=hidden)
 
     def _look(self, is_asked: Callable[[Owner], bool]) -> Look:
-        found, incomplete = iceberg_owners(self.catalogs, self.cache, self._iceberg, is_asked)
-        more, incomplete_delta = delta_owners(self.delta, self._delta)
+        found, gaps, views = iceberg_owners(self.catalogs, self.cache, self._iceberg, is_asked)
+        more, more_gaps = delta_owners(self.delta, self._delta)
         found += more
         owners = tuple(one for one in found if isinstance(one, Owner))
-        return Look(owners, tuple(one for one in found if isinstance(one, Unread)), incomplete or incomplete_delta)
+        unread = tuple(one for one in found if isinstance(one, Unread))
+        return Look(owners, unread, (*gaps, *more_gaps), tuple(views))
 
     def around(self, storage: Storage, places: Sequence[Location]) -> tuple[list[Owner], str | None]:
         """Tables of other formats whose log lies in one of these folders itself, or above it; and why their files are

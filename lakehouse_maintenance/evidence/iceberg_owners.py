@@ -10,18 +10,18 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
 
-from lakehouse_maintenance.catalogs import Catalog, TableKind, discover
+from lakehouse_maintenance.catalogs import Catalog, CatalogEntry, TableKind, ask_each
 from lakehouse_maintenance.evidence.links import Links, folders_of_paths
-from lakehouse_maintenance.evidence.owners import Owner, Unread
+from lakehouse_maintenance.evidence.owners import Gap, Owner, Unread
+from lakehouse_maintenance.evidence.resolving import WRITE_PATHS, is_unparsable, parsable_folders, why_unresolved
 from lakehouse_maintenance.iceberg.manifests import BlobCache, ManifestFile, ManifestReader
 from lakehouse_maintenance.iceberg.metadata import Metadata, read_metadata
 from lakehouse_maintenance.iceberg.references import kind_of, referenced_paths, references
 from lakehouse_maintenance.iceberg.twice import named_twice
-from lakehouse_maintenance.model.errors import LakehouseError, UnknownTableError
+from lakehouse_maintenance.model.errors import InputError, LakehouseError, TableUnreadableError, UnknownTableError
 from lakehouse_maintenance.model.listing import Incomplete
 from lakehouse_maintenance.model.locations import Location
 from lakehouse_maintenance.model.names import TableName
@@ -29,9 +29,7 @@ from lakehouse_maintenance.model.properties import forbids_deleting
 from lakehouse_maintenance.model.references import ReferenceKind
 from lakehouse_maintenance.storage import Storage
 
-_WRITE_PATHS = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
 ICEBERG = "iceberg"
-_AT_ONCE = 8
 _MANIFESTS_A_CALL = 256
 _UNIQUE = re.compile(r"[0-9a-f]{8}-?([0-9a-f]{4}-?){3}[0-9a-f]{12}", re.IGNORECASE)
 """In the names that catalogs give to metadata files. Engines without a catalog count instead (`v3.metadata.json`), and
@@ -91,7 +89,7 @@ class IcebergNames:
 def folders_of(metadata: Metadata) -> tuple[Location, ...]:
     """The table's location and its write paths."""
     texts = [metadata.table_location]
-    texts += [metadata.properties[key] for key in _WRITE_PATHS if metadata.properties.get(key)]
+    texts += [metadata.properties[key] for key in WRITE_PATHS if metadata.properties.get(key)]
     return tuple(dict.fromkeys(Location.parse(text) for text in texts))
 
 
@@ -100,35 +98,52 @@ def iceberg_owners(
     cache: BlobCache | None,
     known: dict[str, Owner],
     is_asked: Callable[[Owner], bool] = lambda owner: True,
-) -> tuple[list[Owner | Unread], str | None]:
-    """Every table of every catalog, each read or with the reason why not; and why there may be more than those.
+) -> tuple[list[Owner | Unread], list[Gap], list[TableName]]:
+    """Every table of every catalog, each read or with the reason why not; where there may be more than those; views.
 
     `known`: owners of an earlier look by name; those whose pointer is still the same are taken from it. It is changed
     to what is found now. `is_asked`: of the known ones, whose pointer is asked for; where a catalog tells the pointers
     of a whole database in one answer, all are. Names are always listed, and new ones always read.
     """
     found: list[Owner | Unread] = []
+    gaps: list[Gap] = []
+    views: list[TableName] = []
     foreign: list[tuple[Catalog, str, str, str]] = []
     for catalog in catalogs.values():
-        listed = discover(catalog, ["*"])
-        if isinstance(listed, Incomplete):
-            return found, listed.why
-        names = [entry.name for entry in listed.items if entry.kind is TableKind.ICEBERG]
-        with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="owners") as pool:
-            found += pool.map(partial(_owner, catalog, _pointers(catalog, names), cache, known, is_asked), names)
-        for entry in listed.items:
+        entries, missing = _entries(catalog)
+        gaps += missing
+        names = [entry.name for entry in entries if entry.kind is TableKind.ICEBERG]
+        views += [entry.name for entry in entries if entry.kind is TableKind.VIEW]
+        found += ask_each(catalog, partial(_owner, catalog, _pointers(catalog, names), cache, known, is_asked), names)
+        for entry in entries:
             if entry.kind is TableKind.OTHER:
                 why = "it is of another format, and where it lies is not known"
                 found.append(Unread(str(entry.name), entry.name.database, why))
         try:
             foreign += [(catalog, *one) for one in catalog.foreign_pointers()]
         except LakehouseError as error:
-            return found, error.message
+            gaps.append(Gap(catalog.name, None, error.message))
     for catalog, name, pointer in _told_apart(catalogs, foreign, found):
         found.append(_read(name, "", pointer, catalog.storage(), cache, known))
-    known.clear()
+    if not gaps:  # what a gap hides is there again at the next look, and needs no second reading
+        known.clear()
     known.update({owner.name: owner for owner in found if isinstance(owner, Owner)})
-    return found, None
+    return found, gaps, views
+
+
+def _entries(catalog: Catalog) -> tuple[list[CatalogEntry], list[Gap]]:
+    """Of every database that could be listed, sorted by name; and the databases that could not."""
+    databases = catalog.databases()
+    if isinstance(databases, Incomplete):
+        return [], [Gap(catalog.name, None, databases.why)]
+    found: list[CatalogEntry] = []
+    gaps: list[Gap] = []
+    for namespace, listed in zip(databases.items, ask_each(catalog, catalog.tables, databases.items), strict=True):
+        if isinstance(listed, Incomplete):
+            gaps.append(Gap(catalog.name, TableName(catalog.name, namespace, "").database, listed.why))
+        else:
+            found += listed.items
+    return sorted(found), gaps
 
 
 def _told_apart(
@@ -186,9 +201,9 @@ def _owner(
             pointer, storage = catalog.locate(name)
     except UnknownTableError as error:
         # Dropped since the listing, or renamed: then its new name is not in the listing.
-        return Unread(str(name), name.database, str(error), is_gone=True)
+        return Unread(str(name), name.database, str(error), _reached_last(str(name), before, cache), is_gone=True)
     except (LakehouseError, ValueError, TypeError) as error:
-        return Unread(str(name), name.database, str(error), is_lost=True)
+        return Unread(str(name), name.database, str(error), _reached_last(str(name), before, cache), is_lost=True)
     return _read(str(name), name.database, pointer, storage, cache, known)
 
 
@@ -198,31 +213,41 @@ def _read(
     names = IcebergNames(name, pointer, storage, cache)
     before = known.get(name)
     places = list(_around(pointer))
+    metadata = None
     try:
         token = _token(storage, pointer)
         if before is not None and before.token == token:
             return replace(before, names=names)  # vended credentials are new each time
-        key = f"owner-2:{token}"
+        key = f"owner-3:{token}"
         blob = None if cache is None else cache.get_many([key]).get(key)
         if blob is not None:
-            uuid, folder_texts, elsewhere_texts, keeps_all = json.loads(blob)
+            uuid, folder_texts, elsewhere_texts, keeps_all, text, unresolved = json.loads(blob)
             folders = tuple(map(Location.parse, folder_texts))
             elsewhere = tuple(map(Location.parse, elsewhere_texts))
-            return Owner(name, database, ICEBERG, token, uuid, folders, elsewhere, names, keeps_all)
+            return Owner(name, database, ICEBERG, token, uuid, folders, elsewhere, names, keeps_all, text, unresolved)
         metadata = read_metadata(storage, name, pointer)
-        folders = folders_of(metadata)
-        places += folders
+        unresolved, text = why_unresolved(metadata), metadata.table_location
+        try:
+            folders = folders_of(metadata)
+        except InputError as error:
+            raise TableUnreadableError(f"{name}: {unresolved or error.message}", field=name) from error
         keeps_all = forbids_deleting(metadata.properties)
         reader = ManifestReader(storage, name, cache)
         elsewhere = tuple(_elsewhere(metadata, reader, folders, cache))
         if cache is not None:
-            texts = [metadata.uuid, [one.text for one in folders], [one.text for one in elsewhere], keeps_all]
+            told = [metadata.uuid, [one.text for one in folders], [one.text for one in elsewhere]]
+            known_as = json.dumps([*told, keeps_all, text, unresolved]).encode()
             reach = [one.text for one in (*folders, *elsewhere)]
-            cache.put_many({key: json.dumps(texts).encode(), f"reach-1:{name}": json.dumps(reach).encode()})
-        return Owner(name, database, ICEBERG, token, metadata.uuid, folders, elsewhere, names, keeps_all)
+            cache.put_many({key: known_as, f"reach-1:{name}": json.dumps(reach).encode()})
+        return Owner(
+            name, database, ICEBERG, token, metadata.uuid, folders, elsewhere, names, keeps_all, text, unresolved
+        )
     except (LakehouseError, ValueError, TypeError) as error:
+        given = None if metadata is None else metadata.table_location
+        places += [] if metadata is None else parsable_folders(metadata)
         places += _last_reach(name, before, cache)
-        return Unread(name, database, str(error), tuple(dict.fromkeys(places)))
+        seen = tuple(dict.fromkeys(places))
+        return Unread(name, database, str(error), seen, location=given, is_unparsable=is_unparsable(given))
 
 
 def _token(storage: Storage, pointer: str) -> str:
@@ -242,6 +267,10 @@ def _last_reach(name: str, before: Owner | None, cache: BlobCache | None) -> Ite
     blob = None if cache is None else cache.get_many([key]).get(key)
     if blob is not None:
         yield from map(Location.parse, json.loads(blob))
+
+
+def _reached_last(name: str, before: Owner | None, cache: BlobCache | None) -> tuple[Location, ...]:
+    return tuple(dict.fromkeys(_last_reach(name, before, cache)))
 
 
 def _elsewhere(

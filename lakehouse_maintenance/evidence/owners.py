@@ -12,6 +12,7 @@ from typing import Protocol
 from urllib.parse import unquote
 
 from lakehouse_maintenance.model.locations import Location
+from lakehouse_maintenance.model.names import TableName
 
 
 class Names(Protocol):
@@ -48,6 +49,10 @@ class Owner:
     names: Names = field(repr=False, compare=False)
     keeps_all: bool = False
     """Its properties forbid deleting any file in its name (`gc.enabled=false`)."""
+    location_text: str = ""
+    """The table's location exactly as its metadata has it."""
+    unresolved: str | None = None
+    """Why it is not known which storage the table owns, although its metadata reads (UF-15)."""
 
     def reaches(self, places: Iterable[Location]) -> bool:
         """Whether a file in one of these folders may be the table's."""
@@ -64,7 +69,8 @@ class Unread:
     """A table that is there and cannot be read. `places`: where its files may lie besides its database's tables.
 
     `is_lost`: not even where its metadata lies is known, so its files could be anywhere. `is_gone`: it went away while
-    the catalog was read.
+    the catalog was read. `location`: the text that its metadata gives, where that is known; `is_unparsable`: it has a
+    scheme and is no location all the same.
     """
 
     name: str
@@ -73,15 +79,34 @@ class Unread:
     places: tuple[Location, ...] = ()
     is_lost: bool = False
     is_gone: bool = False
+    location: str | None = None
+    is_unparsable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Tables that may exist and that nobody has seen. `catalog`: or the Delta group. `database`: its full name, as that
+    of an owner; None: any, since the databases are not known, or those of other catalogs in the same place."""
+
+    catalog: str
+    database: str | None
+    why: str
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """All owners as they were at one moment. `incomplete`: why there may be more of them."""
+    """All owners as they were at one moment. `gaps`: where there may be more of them."""
 
     owners: tuple[Owner, ...]
     unread: tuple[Unread, ...] = ()
-    incomplete: str | None = None
+    gaps: tuple[Gap, ...] = ()
+    views: tuple[TableName, ...] = ()
+    """Of all catalogs that list them. Where they lie nobody has asked yet."""
+
+    @property
+    def incomplete(self) -> str | None:
+        """Why there may be more owners; None where all are known."""
+        return self.gaps[0].why if self.gaps else None
 
     def refusal(self, database: str, places: Sequence[Location]) -> str | None:
         """Why nothing in these folders may be deleted, whoever asks; None where every possible owner is known.

@@ -126,3 +126,9 @@ class VerificationError(TableError):
     """The table after an action is not what it has to be; `hint` names the snapshot to roll back to."""
 
     code = "verification_failed"
+
+
+class AuditError(TableError):
+    """An audit table cannot be made ready, or a row of it is not recorded; `field` is the audit table's name."""
+
+    code = "audit_failed"

@@ -52,6 +52,8 @@ class Explanation:
 
     ownership: Ownership
     journal: tuple[PastDecision, ...] = ()
+    folder: dict[str, Any] | None = None
+    """The verdict on the table folder that the path is or lies in, where it lies under a database's cleanup root."""
 
     @property
     def ok(self) -> bool:
@@ -60,4 +62,5 @@ class Explanation:
 
     def as_json(self) -> dict[str, Any]:
         """The verb's result."""
-        return {**asdict(self.ownership), "journal": [asdict(decision) for decision in self.journal]}
+        journal = [asdict(decision) for decision in self.journal]
+        return {**asdict(self.ownership), "journal": journal, "folder": self.folder}

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import ROUND_HALF_EVEN, Decimal
 
 from lakehouse_maintenance.model.errors import InputError
@@ -94,6 +94,23 @@ def format_duration(duration: timedelta) -> str:
         if count:
             parts.append(f"{count} {name}" if count == 1 else f"{count} {name}s")
     return " ".join(parts) or "0 seconds"
+
+
+def parse_until(text: str, now: datetime, *, field: str | None = None) -> datetime:
+    """A duration from now on, or a date or time in ISO 8601: of UTC where it names no zone, a date as its first moment.
+
+    Raises InputError for anything else.
+    """
+    stripped = text.strip()
+    if stripped and (stripped[0].isdigit() and "-" not in stripped):
+        return now + parse_duration(stripped, field=field)
+    try:
+        moment = datetime.fromisoformat(stripped)
+    except ValueError:
+        raise InputError(
+            f"{text!r} is no time", field=field, hint="write 2026-12-24, 2026-12-24T18:00+01:00, or 3 days"
+        ) from None
+    return (moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)).astimezone(UTC)
 
 
 def parse_size(text: str | int, *, field: str | None = None) -> int:

@@ -122,6 +122,13 @@ class TablePattern:
             return True
         return only_catalog is not None and name.catalog == only_catalog and _match_parts(self.parts, full[1:])
 
+    def means(self, subject: str, *, only_catalog: str | None) -> bool:
+        """Whether a table, or a database, is meant whose full name the text is. `only_catalog`: as in `matches`."""
+        parts = split_name(subject)
+        if _match_parts(self.parts, parts):
+            return True
+        return only_catalog is not None and parts[0] == only_catalog and _match_parts(self.parts, parts[1:])
+
 
 def _match_parts(pattern: tuple[str, ...], parts: tuple[str, ...]) -> bool:
     return len(pattern) == len(parts) and all(map(_match_part, pattern, parts))

@@ -19,6 +19,7 @@ A restore is refused as a whole before anything is touched where its place is oc
 
 from __future__ import annotations
 
+from lakehouse_maintenance.removal.emptied import remove_emptied
 from lakehouse_maintenance.removal.lists import Candidate, Operation, RemovalList, all_lists, open_lists, read_list
 from lakehouse_maintenance.removal.permit import Permit
 from lakehouse_maintenance.removal.quarantine import (
@@ -50,4 +51,5 @@ __all__ = [
     "open_lists",
     "read_entry",
     "read_list",
+    "remove_emptied",
 ]

@@ -14,10 +14,12 @@ deleted it, the remover looks first.
 from __future__ import annotations
 
 import errno
+import os
 import random
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -127,6 +129,16 @@ def _unlink(location: Location) -> Told:
         why = f"{error.strerror or error}"
         return Told(Fate.HELD if error.errno in _HOLDING else Fate.FAILED, why)
     return Told(Fate.DELETED)
+
+
+def remove_empty_folder(name: str, *, within: int | None = None) -> None:
+    """Removes a directory of this machine if it is empty; leaves what holds something, and links, as they are.
+
+    `within`: a descriptor of the directory that the name is in.
+    """
+    # The system refuses a directory that holds something, whoever put it there a moment ago.
+    with suppress(OSError):
+        os.rmdir(name, dir_fd=within)
 
 
 @dataclass

@@ -34,6 +34,12 @@ class Permit:
             location.resolved, tuple(folder.resolved for folder in self.territory)
         )
 
+    def covers_folder(self, folder: Location) -> bool:
+        """As `covers`, and the territory's own folders as well: for directories that are empty."""
+        return any(own.contains(folder) for own in self.territory) and any(
+            own.resolved.contains(folder.resolved) for own in self.territory
+        )
+
     @staticmethod
     def _covers(location: Location, territory: tuple[Location, ...]) -> bool:
         return any(folder.contains(location) and folder.key != location.key for folder in territory)

@@ -14,6 +14,7 @@ from lakehouse_maintenance.removal.clearing import cleared, still_meant
 from lakehouse_maintenance.removal.context import Context
 from lakehouse_maintenance.removal.copies import is_recorded, look
 from lakehouse_maintenance.removal.deleting import Fate, Told, delete_batch
+from lakehouse_maintenance.removal.emptied import remove_emptied_entry
 from lakehouse_maintenance.removal.lists import (
     Candidate,
     Operation,
@@ -165,6 +166,11 @@ class Remover:
             raise StorageError(f"the removal list {head.key} asks for {head.operation!r}, which is not known here")
         return result
 
+    def end(self, head: RemovalList, why: str, result: Removal | None = None) -> None:
+        """Closes a list that nobody will work off; what was moved until now is all there will be in its entry."""
+        self._end_moving(head)
+        self._abandon(head, why, Removal() if result is None else result)
+
     def _delete(self, context: Context, result: Removal) -> None:
         for number, candidates in enumerate(self._batches(context.head)):
             batch = Batch(result, len(candidates))
@@ -313,6 +319,7 @@ class Remover:
         if not result.is_complete:
             return
         tell_foreign(self.storage, entry, result)
+        remove_emptied_entry(context.permit, entry)
         put_entry(self.state, replace(entry, state=state))
         close_list(self.state, context.head, result.as_json())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
@@ -43,6 +43,10 @@ class Store(Protocol):
     """One bucket, container or file system. Errors as in `Storage`."""
 
     def list(self, prefix: Location, batch_size: int) -> Iterator[list[ObjectInfo]]: ...
+
+    def folders(self, prefix: Location) -> Sequence[str]: ...
+
+    def is_absent(self, folder: Location) -> bool: ...
 
     def rows(self, prefix: Location, batch_size: int) -> Iterator[Rows]: ...
 

@@ -9,7 +9,7 @@ import errno
 import os
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import timedelta
 
@@ -62,6 +62,23 @@ class LocalStore:
                 batch, links = [], []
         if batch:
             yield batch, links
+
+    def folders(self, prefix: Location) -> Sequence[str]:
+        try:
+            with os.scandir(_path(prefix)) as entries:
+                return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        except (OSError, ValueError) as error:
+            raise _not_listed(prefix, _path(prefix), error) from error
+
+    def is_absent(self, folder: Location) -> bool:
+        try:
+            return not stat.S_ISDIR(os.stat(_path(folder)).st_mode)
+        except (FileNotFoundError, NotADirectoryError):
+            return True
+        except (OSError, ValueError) as error:
+            raise _failed("look for", folder, error) from error
 
     def stat(self, location: Location) -> ObjectInfo | None:
         try:
@@ -207,11 +224,7 @@ def _walk(prefix: Location) -> Iterator[tuple[str, os.stat_result, bool]]:
             # cases no object lies in it now.
             continue
         except (OSError, ValueError) as error:  # ValueError: no path of this machine, such as half a surrogate pair
-            why = (error.strerror if isinstance(error, OSError) else None) or error
-            raise ListingIncompleteError(
-                f"cannot list {prefix.text}: {why} at {os.path.join(base, folder)}",
-                hint="the folder must be readable; nothing was concluded from the part that was",
-            ) from error
+            raise _not_listed(prefix, os.path.join(base, folder), error) from error
 
 
 def _file(entry: os.DirEntry[str]) -> os.stat_result | None:
@@ -233,6 +246,14 @@ def _info(location: Location, found: os.stat_result, *, is_link: bool = False) -
     except OverflowError:
         modified = None
     return ObjectInfo(location, found.st_size, modified, None, is_link)
+
+
+def _not_listed(prefix: Location, at: str, error: OSError | ValueError) -> ListingIncompleteError:
+    why = (error.strerror if isinstance(error, OSError) else None) or error
+    return ListingIncompleteError(
+        f"cannot list {prefix.text}: {why} at {at}",
+        hint="the folder must be readable; nothing was concluded from the part that was",
+    )
 
 
 def _failed(what: str, location: Location, error: OSError | ValueError) -> StorageError:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, TypeAlias
 
 import obstore
@@ -29,7 +30,7 @@ from lakehouse_maintenance.storage.causes import shortened
 from lakehouse_maintenance.storage.copying import has_md5, have_same_bytes
 from lakehouse_maintenance.storage.keys import exact_key, is_refused
 from lakehouse_maintenance.storage.scratch import CONTENT, require_scratch
-from lakehouse_maintenance.storage.slashes import SlashesPutBack, to_info
+from lakehouse_maintenance.storage.slashes import REPLACED, SlashesPutBack, to_info
 from lakehouse_maintenance.storage.vendor import VendorS3, is_large
 
 if TYPE_CHECKING:
@@ -72,8 +73,13 @@ class ObjectsStore:
             return self._vendor
 
     def list(self, prefix: Location, batch_size: int) -> Batches:
-        try:
+        with self._listing(prefix):
             yield from self._list(prefix, batch_size)
+
+    @contextmanager
+    def _listing(self, prefix: Location) -> Iterator[None]:
+        try:
+            yield
         except StorageError as error:
             raise ListingIncompleteError(f"cannot list {prefix.text}: {error.message}", hint=error.hint) from error
         except _FAILURES as error:
@@ -132,6 +138,41 @@ class ObjectsStore:
             for start in range(0, len(page), batch_size):
                 batch = page[start : start + batch_size]
                 yield [_in_spelling(info, prefix) for info in batch]
+
+    def folders(self, prefix: Location) -> Sequence[str]:
+        """As the store writes them: `db//x` makes a folder named nothing."""
+        with self._listing(prefix):
+            return [self._name_in(prefix, found) for found in self._folders(prefix)]
+
+    def _folders(self, prefix: Location) -> Sequence[str]:
+        folder = prefix.folder_key.removesuffix("/")
+        if not prefix.key or not is_refused(folder):
+            try:
+                # Pages to the end: a page that fails is an error.
+                found = obstore.list_with_delimiter(self.client, folder or None)["common_prefixes"]
+            except _FAILURES as error:
+                # One key that obstore refuses, of a folder or of an object beside them, hides all others.
+                if not _is_about_a_key(error) or self.vendor() is None:
+                    raise
+            else:
+                self._reachable = True
+                if not any(REPLACED in path for path in found):
+                    return found
+        vendor = self.vendor()
+        if vendor is None:
+            exact_key(prefix)
+            raise StorageError("there are folders with control characters, which the store's listing cannot show")
+        return vendor.folders(prefix.folder_key)
+
+    def _name_in(self, prefix: Location, found: str) -> str:
+        """`found`: a folder's key, with or without the `/` at its end; obstore shows `/` as nothing."""
+        name = found.removeprefix(prefix.folder_key).removesuffix("/")
+        if "/" in name or not (found + "/").startswith(prefix.folder_key):
+            raise StorageError(f"the store's listing names {found!r}, which is no folder directly in it")
+        return name
+
+    def is_absent(self, folder: Location) -> bool:
+        return next(iter(self.list(folder, 1)), None) is None
 
     def stat(self, location: Location) -> ObjectInfo | None:
         if (vendor := self._vendor_for(location)) is not None:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 CONCURRENCY = 16
 
-_REPLACED = "\N{REPLACEMENT CHARACTER}"
+REPLACED = "\N{REPLACEMENT CHARACTER}"
 """What some stores write for a character that XML does not know."""
 
 MANY_TO_ASK = 100
@@ -42,7 +42,7 @@ class SlashesPutBack:
 
     def are_doubtful(self, found: Sequence[ObjectMeta]) -> bool:
         """True where a listing through another client is cheaper than asking for each object, or the only way."""
-        return _has_many_bare(found) or any(_REPLACED in meta["path"] for meta in found)
+        return _has_many_bare(found) or any(REPLACED in meta["path"] for meta in found)
 
     def exact(self, found: Sequence[ObjectMeta]) -> list[ObjectInfo]:
         """The page's objects under their exact keys. Raises StorageError where that cannot be found out."""
@@ -50,11 +50,11 @@ class SlashesPutBack:
         doubtful = [
             at
             for at, meta in enumerate(found)
-            if meta["size"] == 0 or _REPLACED in meta["path"] or (bare and _is_bare(meta))
+            if meta["size"] == 0 or REPLACED in meta["path"] or (bare and _is_bare(meta))
         ]
         asked = map_ordered(lambda at: self._is_there(found[at]), doubtful, concurrency=CONCURRENCY)
         missing = {at for at, is_there in asked if not is_there}
-        if any(_REPLACED in found[at]["path"] for at in missing):
+        if any(REPLACED in found[at]["path"] for at in missing):
             raise StorageError("there are keys with control characters, which the store's listing cannot show")
         return [
             to_info(self._prefix.with_key(self._exact_key(meta["path"], at in missing)), meta)

@@ -58,6 +58,25 @@ class Storage:
             raise ValueError("batch_size is at least 1")
         yield from self._store(prefix).list(prefix, batch_size)
 
+    def folders(self, prefix: Location) -> tuple[Location, ...]:
+        """The immediate child folders of the folder `prefix`, each once, without a `/` at the end, in order of names.
+
+        In object stores a folder is what objects or a marker (`t/`) lie in; locally a directory, also an empty one,
+        and never a symbolic link to one. A folder that does not exist has none; a bucket that does not exist is an
+        error. Left out are children named nothing, `.` or `..` (keys like `db//x`, `db/../x`): text without its `/`
+        would name the parent, or another folder where a client takes keys for paths, so nobody could act on one
+        safely. Memory: the names, and what objects lie in the folder itself.
+        Raises ListingIncompleteError: nothing is known then, not even of a part.
+        """
+        names = set(self._store(prefix).folders(prefix)) - {"", ".", ".."}
+        return tuple(prefix.with_key(prefix.folder_key + name) for name in sorted(names))
+
+    def is_absent(self, folder: Location) -> bool:
+        """True where there is no such folder: nothing lies in it in an object store, not even a marker; locally there
+        is no such directory. Raises StorageError where that cannot be told.
+        """
+        return self._store(folder).is_absent(folder)
+
     def rows(self, prefix: Location, *, batch_size: int = 1000) -> Iterator[Rows]:
         """As `list`, in the form that costs least for very many objects; and, beside each batch, those of it that are
         symbolic links (local files alone)."""

@@ -127,6 +127,18 @@ class VendorS3:
         except (ClientError, BotoCoreError) as error:
             raise StorageError(self._cause(error)) from error
 
+    def folders(self, prefix: str) -> list[str]:
+        """The keys of the folders directly below `prefix`, which is empty or ends in `/`; theirs end in `/` as well."""
+        from botocore.exceptions import BotoCoreError, ClientError
+
+        try:
+            pages = self.client.get_paginator("list_objects_v2").paginate(
+                Bucket=self._bucket, Prefix=prefix, Delimiter="/"
+            )
+            return [one["Prefix"] for page in pages for one in page.get("CommonPrefixes", [])]
+        except (ClientError, BotoCoreError) as error:
+            raise StorageError(self._cause(error)) from error
+
     def _in_order(self, last: str, found: list[ObjectInfo]) -> str:
         for info in found:
             if info.location.key.encode() <= last.encode():
