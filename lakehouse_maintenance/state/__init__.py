@@ -1,4 +1,4 @@
-"""What we remember between runs: journal, leases, values, a disposable cache.
+"""What we remember between runs: journal, leases, reviews, values, a disposable cache.
 
 It lies in a folder, on object storage or in PostgreSQL.
 """
@@ -10,6 +10,7 @@ from lakehouse_maintenance.state.copying import copy_state
 from lakehouse_maintenance.state.journal import Journal
 from lakehouse_maintenance.state.leases import Lease, LeaseInfo, Leases
 from lakehouse_maintenance.state.opening import State, open_configured, open_state
+from lakehouse_maintenance.state.reviews import Reviews
 from lakehouse_maintenance.state.store import KeyValueStore
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "LeaseInfo",
     "Leases",
     "ManifestCache",
+    "Reviews",
     "SqliteBlobCache",
     "State",
     "copy_state",

@@ -18,6 +18,7 @@ from lakehouse_maintenance.state.cache import ManifestCache, SqliteBlobCache
 from lakehouse_maintenance.state.folder import FolderStore
 from lakehouse_maintenance.state.journal import Journal
 from lakehouse_maintenance.state.leases import Leases, utc_now
+from lakehouse_maintenance.state.reviews import Reviews
 
 SCHEMA = "lakehouse_maintenance"
 """Where a PostgreSQL URL names no schema."""
@@ -37,6 +38,7 @@ class State:
         self._store = store
         self.journal = Journal(store)
         self.leases = Leases(store, now)
+        self.reviews = Reviews(store)
         folder = cache or store.cache_folder or _users_cache(store.location)
         self.cache: ManifestCache = SqliteBlobCache(folder / "manifests.db")
 
@@ -50,7 +52,7 @@ class State:
         self._store.check_writable()
 
     def get(self, key: str) -> tuple[bytes, str] | None:
-        """See KeyValueStore. Keys that begin with `leases/` and `open/` are taken."""
+        """See KeyValueStore. Keys that begin with `leases/`, `open/` and `reviews` are taken."""
         return self._store.get(key)
 
     def put(self, key: str, value: bytes, expected: str | None) -> str | None:
