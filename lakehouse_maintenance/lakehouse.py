@@ -15,7 +15,7 @@ import socket
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,27 +31,29 @@ from lakehouse_maintenance.execution.rolling_back import Rollback, roll_back
 from lakehouse_maintenance.execution.running import LEASE_TTL, run_table
 from lakehouse_maintenance.execution.watching import Watched, watch
 from lakehouse_maintenance.execution.work import Run
-from lakehouse_maintenance.model.errors import InputError, LakehouseError
+from lakehouse_maintenance.model.errors import InputError
 from lakehouse_maintenance.model.events import Event
 from lakehouse_maintenance.model.explanations import Explanation
+from lakehouse_maintenance.model.folders import FolderRequest, FolderRun
 from lakehouse_maintenance.model.health import TableHealth
 from lakehouse_maintenance.model.locations import Location
-from lakehouse_maintenance.model.names import TableName, TablePattern, split_name
+from lakehouse_maintenance.model.names import TableName, TablePattern
 from lakehouse_maintenance.model.orphans import OrphanReport, OrphanResult
 from lakehouse_maintenance.model.outcomes import ApplyResult, TableOutcome
 from lakehouse_maintenance.model.plans import Plan, TablePlan
+from lakehouse_maintenance.model.reviews import Review
 from lakehouse_maintenance.model.snapshots import MAIN_BRANCH
 from lakehouse_maintenance.planning.budget import within_budget
 from lakehouse_maintenance.planning.orphans import OrphanRequest, effective_age
 from lakehouse_maintenance.planning.tables import Request
+from lakehouse_maintenance.reaching import evidence_of, storage_for, storage_of_entry
 from lakehouse_maintenance.selecting import Catalogs, select_tables
 from lakehouse_maintenance.state import State, open_configured
-from lakehouse_maintenance.storage import Storage
 
 if TYPE_CHECKING:
     from lakehouse_maintenance.doctor import DoctorCheck
-    from lakehouse_maintenance.evidence import DeltaPlaces, Evidence
-    from lakehouse_maintenance.removal import Entry
+    from lakehouse_maintenance.evidence import Evidence
+    from lakehouse_maintenance.execution.untracked import FolderJob
 
 
 class Lakehouse:
@@ -201,31 +203,81 @@ class Lakehouse:
         Raises InputError for a text that is no location, StorageError where the journal cannot be read.
         """
         from lakehouse_maintenance.evidence.ownership import ownership
+        from lakehouse_maintenance.execution.database_facts import World
         from lakehouse_maintenance.execution.explaining import past_decisions
+        from lakehouse_maintenance.execution.folder_verdict import folder_verdict
         from lakehouse_maintenance.execution.objects import object_facts, our_own
 
         location = Location.parse(path)
-        storage = self._storage_for(location)
+        storage = storage_for(self.config, self.catalogs, location)
         found = our_own(self.state, self.config.quarantine.prefix, location)
         if found is None:
             found = ownership(self._evidence(), storage, location)
             if found.owned is False:
                 found = replace(found, why=f"{found.why}; {object_facts(storage, location)}")
-        return Explanation(found, tuple(past_decisions(self.state, path)))
+        world = World.see(self._evidence(), self.catalogs, self.progress)
+        folder = folder_verdict(self.config, self.catalogs, self.state, world, location)
+        return Explanation(found, tuple(past_decisions(self.state, path)), folder)
 
-    def _storage_for(self, location: Location) -> Storage:
-        """Of the catalog, or the Delta group, that lies where the location does, or of the first: it is asked what lies
-        around it."""
-        for catalog in self.catalogs.values():
-            warehouse = catalog.properties.get("warehouse", "")
-            if "://" in warehouse and Location.parse(warehouse).authority == location.authority:
-                return catalog.storage()
-        groups = self._delta_places()
-        for group in groups:
-            if any(root.authority == location.authority for root in (*group.roots, *group.tables.values())):
-                return group.storage
-        return next(
-            (catalog.storage() for catalog in self.catalogs.values()), groups[0].storage if groups else Storage({})
+    def untracked_folders(
+        self, file: str | Path, *, plan_digest: str | None = None, run_id: str | None = None
+    ) -> FolderRun:
+        """Runs the untracked table folders job of an `application.json` (seed 000), which is read unchanged.
+
+        `plan_digest`: of a plan that a dry run told, for the run or one database: only folders that are still what it
+        says are removed. Raises ConfigurationError and InputError before any catalog or store is asked.
+        """
+        from lakehouse_maintenance.config.untracked_job import load_untracked_job
+
+        request, notes = load_untracked_job(file, self.config)
+        return self._folder_job(replace(request, plan_digest=plan_digest), run_id, notes)()
+
+    def reconcile(self, database: str, *, run_id: str | None = None) -> FolderRun:
+        """Table folders of `catalog.database` that no table owns, by the policy in force. Removes nothing; what was
+        found is remembered as the plan to review."""
+        from lakehouse_maintenance.config.untracked_job import policy_request
+
+        return self._folder_job(policy_request(self.config, database, removes=False), run_id)()
+
+    def remove_folders(self, database: str, *, run_id: str | None = None) -> FolderRun:
+        """Removes, by the policy in force, the folders of `catalog.database` that were approved and are still what was
+        approved; all that nobody owns where the policy wants no review."""
+        from lakehouse_maintenance.config.untracked_job import policy_request
+
+        return self._folder_job(policy_request(self.config, database, removes=True), run_id)()
+
+    def reviews(self) -> list[Review]:
+        """Every plan that was found, with what was said of it; the latest first."""
+        return self.state.reviews.all()
+
+    def review_of(self, database: str) -> Review | None:
+        """The latest plan of `catalog.database`; None where nothing is to be reviewed."""
+        return self.state.reviews.latest(database)
+
+    def approve(
+        self, digest: str, folders: Sequence[str] | None = None, *, by: str, until: datetime | None = None
+    ) -> list[Review]:
+        """Approves folders of a plan, or all of them. `digest`: of a database's plan or of a run. Raises InputError,
+        and records nothing, for a folder that is not in the plan and a plan that is not the latest."""
+        return self.state.reviews.approve(digest, folders, by=by, until=until, now=datetime.now(UTC))
+
+    def reject(self, digest: str, folders: Sequence[str] | None = None, *, by: str) -> list[Review]:
+        """Rejects folders of a plan, or all of them; an approval is taken back. Raises InputError."""
+        return self.state.reviews.reject(digest, folders, by=by, now=datetime.now(UTC))
+
+    def _folder_job(self, request: FolderRequest, run_id: str | None, notes: Sequence[str] = ()) -> FolderJob:
+        from lakehouse_maintenance.audit import FolderAudit
+        from lakehouse_maintenance.execution.untracked import FolderJob
+
+        audit = self.config.audit
+        return FolderJob(
+            run=self._run("", run_id),
+            catalogs=self.catalogs,
+            request=request,
+            audit=FolderAudit(self.catalogs[audit.catalog or request.catalog], audit.namespace),
+            aside=self.config.quarantine.prefix,
+            notes=notes,
+            mask=self.config.masker.mask,
         )
 
     def quarantined(self) -> list[Quarantined]:
@@ -261,14 +313,15 @@ class Lakehouse:
     def audit(self, *, last: int | None = None, table: str | None = None) -> list[Event]:
         """Events of the journal, oldest first; `last`: only so many of the newest.
 
-        `table`: a name or pattern as everywhere; the table need not exist any more. Raises InputError for no name.
+        `table`: a name or pattern as everywhere, or `catalog.database` for what was done to a database; it need not
+        exist any more. Raises InputError for no name.
         """
         if table is None:
             return self.state.journal.events(last=last)
         pattern = TablePattern.parse(table)
         only = next(iter(self.catalogs)) if len(self.catalogs) == 1 else None
         events = self.state.journal.events()
-        found = [event for event in events if pattern.matches(TableName.parse(event.table), only_catalog=only)]
+        found = [event for event in events if pattern.means(event.table, only_catalog=only)]
         return found if last is None else found[max(len(found) - last, 0) :]
 
     def doctor(self, *, write_test: bool = False) -> list[DoctorCheck]:
@@ -323,50 +376,13 @@ class Lakehouse:
             run_id=run_id or new_run_id(),
             owner=_owner(),
             lease_ttl=LEASE_TTL,
-            storage_of=self._storage_of,
+            storage_of=lambda entry: storage_of_entry(self.config, self.catalogs, entry),
             progress=self.progress,
             claims_of=lambda entry: Claims(self.state, self._evidence(), entry),
         )
 
-    def _storage_of(self, entry: Entry) -> Storage:
-        """Under the properties of the catalog, or of the Delta group, that the entry's table or database belongs to."""
-        from lakehouse_maintenance.storage.options import from_storage_options
-
-        first, *rest = split_name(entry.subject)
-        group = self.config.delta.get(first)
-        if group is not None:
-            return Storage.from_properties(from_storage_options(group.storage_options))
-        if first not in self.catalogs:
-            raise InputError(
-                f"the quarantine entry {entry.id} is of {entry.subject}, and no catalog {first} is configured",
-                field="id",
-                hint="use the configuration that it was moved with",
-            )
-        catalog = self.catalogs[first]
-        try:
-            return catalog.storage(TableName(first, tuple(rest[:-1]), rest[-1]) if len(rest) > 1 else None)
-        except LakehouseError:
-            # No such table, or not any more: then under the catalog's own properties.
-            return catalog.storage()
-
     def _evidence(self) -> Evidence:
-        from lakehouse_maintenance.evidence import Evidence
-
-        return Evidence(self.catalogs, self._delta_places(), self.state.cache)
-
-    def _delta_places(self) -> list[DeltaPlaces]:
-        from lakehouse_maintenance.evidence import DeltaPlaces
-        from lakehouse_maintenance.storage.options import from_storage_options
-
-        return [
-            DeltaPlaces(
-                name,
-                Storage.from_properties(from_storage_options(group.storage_options)),
-                {table: Location.parse(text) for table, text in group.tables.items()},
-                [Location.parse(text) for text in group.roots],
-            )
-            for name, group in self.config.delta.items()
-        ]
+        return evidence_of(self.config, self.catalogs, self.state)
 
     def _run_one(self, run: Run, target: Target, plan: TablePlan) -> TableOutcome:
         return run_table(run, target, plan)

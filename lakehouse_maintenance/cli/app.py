@@ -14,7 +14,9 @@ import typer
 from lakehouse_maintenance import __version__
 from lakehouse_maintenance.cli.orphans import explain, orphans
 from lakehouse_maintenance.cli.quarantine import quarantine
+from lakehouse_maintenance.cli.review import review
 from lakehouse_maintenance.cli.session import Session
+from lakehouse_maintenance.cli.untracked import untracked_folders
 
 app = typer.Typer(
     name="lakehouse-maintenance",
@@ -247,10 +249,12 @@ def rollback(
 
 
 app.add_typer(quarantine)
+app.add_typer(review)
 
 
 app.command()(orphans)
 app.command()(explain)
+app.command("untracked-folders")(untracked_folders)
 
 
 @app.command()

@@ -176,6 +176,11 @@ def draw_explanation(data: Mapping[str, Any], console: Console) -> None:
         more = f" and {len(ids) - 3} more" if len(ids) > 3 else ""
         through = f", snapshots {', '.join(map(str, ids[:3]))}{more}" if ids else ""
         _line(console, f"  {one['table']}: {one['via']}{through}")
+    folder = data.get("folder")
+    if folder is not None and "error" not in folder:
+        blocked = f" (nothing of {folder['database']} is removed: {folder['blocked']})" if folder["blocked"] else ""
+        _line(console, f"  as a folder of {folder['database']}, {folder['path']}: {folder['verdict']}{blocked}")
+        _line(console, f"    {folder['why']}")
     for past in data["journal"]:
         ended = f": {past['fate']}" if past["fate"] else ""
         why = f" ({past['why']})" if past["why"] else ""

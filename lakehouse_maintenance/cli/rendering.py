@@ -116,7 +116,7 @@ def events(data: Json, console: Console) -> None:
         grid.add_row(
             printable(event["at"]),
             printable(event["table"]),
-            printable(event["action"]),
+            printable(_named_action(event)),
             printable(event["phase"]),
             printable(status),
             f"{event['files']:,}",
@@ -126,6 +126,12 @@ def events(data: Json, console: Console) -> None:
             style=STYLES.get(status),
         )
     console.print(grid)
+
+
+def _named_action(event: Mapping[str, Any]) -> str:
+    """A review says what somebody decided, and removed nothing itself."""
+    review = event["details"].get("review")
+    return str(event["action"]) if review is None else f"{event['action']}: {review} by {event['details'].get('by')}"
 
 
 def entries(data: Json, console: Console) -> None:

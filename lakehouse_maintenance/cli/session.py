@@ -22,7 +22,7 @@ class _Masker(Protocol):
     def mask(self, text: str) -> str: ...
 
 
-FREE_TEXT = frozenset({"error", "reason", "detail", "hint", "message", "notes", "why"})
+FREE_TEXT = frozenset({"error", "error_message", "reason", "detail", "hint", "message", "notes", "report", "why"})
 """Keys of results that hold sentences, which may repeat what a driver said. Everything else is names, paths and
 numbers that scripts compare and `apply` reads back: masked, a path with a folder called like a short password would no
 longer be that path, and the plan would not fit its digest."""
@@ -100,7 +100,9 @@ class Session:
             self.out.write("\n")
             self.out.flush()
             return
-        lines = [f"error: {told['message']}"]
+        # Several problems of a file stand below each other; any other line break is some name's, and escaped.
+        first, *others = str(told["message"]).split("\n  - ")
+        lines = [f"error: {first}", *(f"  - {other}" for other in others)]
         lines += [f"  {key}: {told[key]}" for key in ("field", "hint") if told[key]]
         print("\n".join(map(printable, lines)), file=self.err, flush=True)
 

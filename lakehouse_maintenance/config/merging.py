@@ -44,6 +44,12 @@ class PolicyIndex:
         layer = self.databases.get(name)
         return merge_policies(self.default) if layer is None else merge_policies(self.default, layer)
 
+    def written_for_database(self, name: Name) -> dict[str, Any]:
+        """What the layers of a database write, key by key as in the file, and no default beside it."""
+        layer = self.databases.get(name)
+        written = _given(self.default)
+        return written if layer is None else _merged(written, _given(layer))
+
     def of_table(self, name: Name) -> Policy:
         """`name`: catalog, namespace and table."""
         layers = [self.default, self.databases.get(name[:-1]), self.tables.get(name)]

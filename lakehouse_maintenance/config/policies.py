@@ -254,20 +254,32 @@ class UntrackedFolders(Section):
         default=parse_duration("7 days"), description="How often; null: never by itself.", examples=["7 days"]
     )
     older_than: Duration = Field(
-        default=parse_duration("24h"), description="Folders with a younger object are kept.", examples=["24h"]
+        default=parse_duration("24h"),
+        description="Folders with a younger object are kept. An application.json has its own.",
+        examples=["24h"],
     )
     max_candidates: int = Field(
-        default=10, ge=0, description="With more candidates than this in a database nothing is removed.", examples=[10]
+        default=10,
+        ge=0,
+        description="With more candidates than this in a database nothing is removed. An application.json has its own.",
+        examples=[10],
     )
     exclude_paths: tuple[Annotated[str, AfterValidator(_with_scheme)], ...] = Field(
         default=(),
-        description="Paths with scheme and bucket; what equals, contains or lies in one is kept.",
+        description="Paths with scheme and bucket; what equals, contains or lies in one is kept. Added to those of an "
+        "application.json.",
         examples=[["s3://bucket/warehouse/manual_archive"]],
     )
-    review: bool = Field(default=True, description="Whether somebody must approve each plan.", examples=[True])
+    review: bool = Field(
+        default=True,
+        description="Whether somebody must approve each plan. Runs of an application.json ask for it only where it is "
+        "written.",
+        examples=[True],
+    )
     removal: Literal["quarantine", "delete"] = Field(
         default="quarantine",
-        description="Move aside, to be restored or purged later, or delete.",
+        description="Move aside, to be restored or purged later, or delete. Runs of an application.json delete where "
+        "nothing is written.",
         examples=["quarantine"],
     )
     purge_after: Duration = Field(

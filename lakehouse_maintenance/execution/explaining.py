@@ -10,6 +10,7 @@ from lakehouse_maintenance.model.errors import InputError
 from lakehouse_maintenance.model.events import Event
 from lakehouse_maintenance.model.explanations import PastDecision
 from lakehouse_maintenance.model.locations import Location
+from lakehouse_maintenance.model.reviews import UNTRACKED_FOLDERS
 from lakehouse_maintenance.removal import Entry, Operation, RemovalList, all_lists, read_entry, read_list
 from lakehouse_maintenance.removal.deleting import Fate
 from lakehouse_maintenance.removal.quarantine import Kept, read_parts
@@ -22,17 +23,48 @@ _MOST = 100
 
 
 def past_decisions(state: State, path: str) -> list[PastDecision]:
-    """Every list that named the path, or something in it: its intent, and what became of it; oldest first.
+    """Every list that named the path, or something in it: its intent, and what became of it; and what reviewers last
+    said of its folder. Oldest first.
 
-    Reads all removal lists of the state. Raises StorageError where one cannot be read.
+    Reads all removal lists and reviews of the state. Raises StorageError where one cannot be read.
     """
     meant = Meant(path)
-    found: list[PastDecision] = []
+    found = list(_reviewed(state, Location.parse(path)))
     for head in all_lists(state):
         place = _place(state, head, meant)
         if place is not None:
             found += _of_list(state, head, *place)
     return sorted(found, key=lambda decision: decision.at)[-_MOST:]
+
+
+def _reviewed(state: State, location: Location) -> Iterator[PastDecision]:
+    """The last word on each reviewed folder that is the path, holds it or lies in it."""
+    for review in state.reviews.all():
+        plan = review.plan
+        meant = {folder.path: folder for folder in plan.folders if Location.parse(folder.path).overlaps(location)}
+        for word in review.decisions:
+            folder = meant.get(word.path)
+            if folder is None:
+                continue
+            ends = "" if word.until is None else f", until {word.until.isoformat(timespec='seconds')}"
+            yield PastDecision(
+                at=word.at.isoformat(),
+                run_id=plan.run_id,
+                table=plan.subject,
+                action=UNTRACKED_FOLDERS,
+                phase="outcome",
+                status="done",
+                digest=plan.digest,
+                path=word.path,
+                fate="approved for removal" if word.is_approved else "rejected for removal",
+                why=f"by {word.by}{ends}",
+                evidence={
+                    "objects": folder.objects,
+                    "bytes": folder.bytes,
+                    "newest_ms": folder.newest_ms,
+                    "why": folder.why,
+                },
+            )
 
 
 def _place(state: State, head: RemovalList, meant: Meant) -> tuple[str, int] | None:

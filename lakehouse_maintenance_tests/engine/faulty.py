@@ -72,10 +72,10 @@ class Faulty:
     direct: str
     waits: list[float] = field(default_factory=list)
 
-    def maintaining(self) -> Lakehouse:
+    def maintaining(self, **config: Any) -> Lakehouse:
         """Ours for actions that commit: commits and outputs are written directly, all else goes through the proxy."""
         properties = {**self.lake.properties, "s3.endpoint": self.direct}
-        ours = lakehouse(self.lake.folder, properties)
+        ours = lakehouse(self.lake.folder, properties, **config)
         ours.catalogs["main"]._storage = Storage.from_properties(self.lake.properties)
         return ours
 

@@ -4,7 +4,7 @@ Counted are, at the level of classes and modules, so that no client has to be kn
   - storage: each call of a store (a batch of a listing is one), however it is reached; vendor: what goes through boto3;
   - delete: each file that is unlinked, each batch that an object store is asked to delete;
   - file: opening, creating and closing files through PyIceberg's FileIO, which engine and commits write with;
-  - catalog: each call of a catalog, and PyIceberg's own `commit_table`;
+  - catalog: each call of a catalog, and PyIceberg's own `commit_table` and creating;
   - state: each value written, each line added to the journal.
 Calls inside of other calls count too: the metadata file that a commit writes before it moves the pointer is one.
 
@@ -165,7 +165,10 @@ def _catalogs(point: Point) -> None:
             if inspect.isfunction(function) and not verb.startswith("_") and verb not in local:
                 _wrap_method(point, cls, verb, f"catalog: {verb}", inside)
     for module, name in (("sql", "SqlCatalog"), ("rest", "RestCatalog")):
-        _wrap_method(point, getattr(_module(f"pyiceberg.catalog.{module}"), name), "commit_table", "catalog: commit")
+        of_iceberg = getattr(_module(f"pyiceberg.catalog.{module}"), name)
+        for verb in ("create_namespace", "create_table"):
+            _wrap_method(point, of_iceberg, verb, "catalog: create")
+        _wrap_method(point, of_iceberg, "commit_table", "catalog: commit")
 
 
 def _state(point: Point) -> None:

@@ -175,7 +175,7 @@ class Prepared:
 
 
 CHANGING = (
-    *("file: create", "file: close", "delete:", "catalog: commit", "state:"),
+    *("file: create", "file: close", "delete:", "catalog: commit", "catalog: create", "state:"),
     *("storage: put", "storage: copy", "storage: link"),
     *("vendor: Put", "vendor: Copy", "vendor: Delete", "vendor: Complete"),
 )

@@ -10,6 +10,7 @@ from lakehouse_maintenance.planning.expiring import ExpiryRequest
 from lakehouse_maintenance.planning.tables import Request
 from lakehouse_maintenance_tests.engine.tables import delete_rows, many_small_files
 from lakehouse_maintenance_tests.interrupted.driver import Scenario
+from lakehouse_maintenance_tests.interrupted.folders import FOLDERS_DELETED, FOLDERS_QUARANTINED
 from lakehouse_maintenance_tests.interrupted.orphans import REMOVAL, REMOVAL_ENDED_BY_MAINTAIN
 from lakehouse_maintenance_tests.interrupted.places import Place
 from lakehouse_maintenance_tests.interrupted.quarantined import (
@@ -70,8 +71,11 @@ def expire(place: Place) -> TableOutcome:
 COMPACTION = Scenario("compaction", build_small_files, compact, look, check)
 EXPIRY = Scenario("expiry", build_old_snapshots, expire, look, check)
 
-ON_LOCAL_FILES = [COMPACTION, EXPIRY, REMOVAL, QUARANTINE, RESTORE, PURGE, ROLLING_BACK]
-ON_S3 = [COMPACTION, EXPIRY, REMOVAL, QUARANTINE, RESTORE, PURGE, ROLLING_BACK]
+ON_LOCAL_FILES = [
+    *(COMPACTION, EXPIRY, REMOVAL, QUARANTINE, RESTORE, PURGE, ROLLING_BACK),
+    *(FOLDERS_DELETED, FOLDERS_QUARANTINED),
+]
+ON_S3 = ON_LOCAL_FILES
 ENDED_BY_ANOTHER_VERB = [REMOVAL_ENDED_BY_MAINTAIN, RESTORE_ENDED_BY_MAINTAIN, PURGE_ENDED_BY_MAINTAIN]
 
 RECOVERIES = [
@@ -88,5 +92,7 @@ MORE_RECOVERIES = [
     (RESTORE, ("delete: unlink", 20, "after")),
     (PURGE, ("delete: unlink", 7, "after")),
     (ROLLING_BACK, ("catalog: commit", 1, "after")),
+    (FOLDERS_DELETED, ("delete: unlink", 2, "after")),
+    (FOLDERS_QUARANTINED, ("storage: link", 2, "after")),
 ]
 """As well, in the long run."""

@@ -48,6 +48,18 @@ def test_errors_are_masked(as_json: bool) -> None:
     assert (session.out.getvalue() == "") is not as_json
 
 
+def test_problems_of_a_file_stand_below_each_other() -> None:
+    session = Session()
+    session.err = io.StringIO()
+    session.fail(LakehouseError("a.json has 2 problems:\n  - first\nhint: forged\n  - second\x1b[2J", hint="see it"))
+    assert session.err.getvalue().splitlines() == [
+        "error: a.json has 2 problems:",
+        r"  - first\nhint: forged",
+        r"  - second\x1b[2J",
+        "  hint: see it",
+    ]
+
+
 def test_a_name_does_not_steer_the_terminal() -> None:
     out = io.StringIO()
     table = {"table": "main.db.\x1b[31m[bold]red\n", "error": "bad\x07 [link=x]", "score": 0, "due": []}

@@ -7,6 +7,8 @@ import json
 import os
 import re
 import shutil
+import tempfile
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ from lakehouse_maintenance_tests.small_lakehouse import SmallLakehouse, call
 
 COMMAND_LINE = REPOSITORY / "docs" / "command_line.md"
 DAGSTER = REPOSITORY / "docs" / "dagster.md"
+FOLDERS = REPOSITORY / "docs" / "untracked_folders.md"
 CATALOG = "main: {type: sql, uri: 'sqlite:///catalog.db', warehouse: warehouse}"
 # Commands of other programs: known here, and tested where they belong.
 OTHERS = (
@@ -251,6 +254,118 @@ def test_what_a_sample_has_to_show(shown: str, real: str, same: bool) -> None:
     assert looks_like(shown, real) is same
 
 
+# Untracked table folders
+
+
+@pytest.fixture
+def left_behind(monkeypatch: pytest.MonkeyPatch) -> Iterator[SmallLakehouse]:
+    """What the page about untracked folders works on: `main.sales` with two tables, of which one was renamed; the
+    folder of a dropped one, and three others. All is old but for `incoming`. In a folder with a short name: columns
+    are as wide as on the page."""
+    import pyarrow as pa
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    with tempfile.TemporaryDirectory() as short:
+        folder = Path(short)
+        monkeypatch.chdir(folder)
+        monkeypatch.setenv("PYICEBERG_HOME", str(folder))
+        monkeypatch.delenv("LAKEHOUSE_MAINTENANCE_CONFIG", raising=False)
+        catalog = SqlCatalog("main", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/warehouse")
+        catalog.create_namespace("sales")
+        data = pa.table({"id": list(range(1000))})
+        for name in ("orders", "orders_old", "returns"):
+            table = catalog.create_table(f"sales.{name}", schema=data.schema)
+            table.append(data)
+            table.append(data)
+        catalog.drop_table("sales.orders_old")
+        catalog.rename_table("sales.returns", "sales.returned")
+        sales = folder / "warehouse" / "sales"
+        for name in ("_temporary", "incoming", "manual_archive"):
+            (sales / name).mkdir()
+            (sales / name / "part.parquet").write_bytes(b"rows")
+        long_ago = time.time() - 70 * 24 * 3600
+        for path in sales.rglob("*.*"):
+            if path.parent.name != "incoming":
+                os.utime(path, (long_ago, long_ago))
+        made = SmallLakehouse(folder, catalog)
+        _configure(made, "sales")
+        yield made
+
+
+def _follow(page: Path, lakehouse: SmallLakehouse, capsys: pytest.CaptureFixture[str]) -> int:
+    """Does what the page says, in its order: `application.json` is the last one shown, and policies join the
+    configuration. Digests and ids that differ from call to call are those of the result before. Returns how many
+    samples were compared."""
+    known: dict[str, str] = {}
+    compared = 0
+    for block in read(page)[1]:
+        if block.language == "json" and '"databases"' in block.text:
+            (lakehouse.folder / "application.json").write_text(block.text)
+        elif block.language == "yaml" and "untracked_folders" in block.text and "main.sales" in block.text:
+            lakehouse.config.write_text(f"{lakehouse.config.read_text()}{block.text}\n")
+        for command in samples(block):
+            if command.argv[0] not in ("untracked-folders", "explain", "review", "quarantine"):
+                continue
+            argv = [_known(word, known).replace("/data", str(lakehouse.folder)) for word in command.argv]
+            ended = call(capsys, *argv)
+            printed = ended.out.replace(str(lakehouse.folder), "/data")
+            assert ended.code == command.code, f"{command.text}\n{ended.out}{ended.err}"
+            assert looks_like(command.output, printed), f"{command.text}\n{printed}"
+            compared += 1
+            known |= {kind: match[0] for kind, one in _OWN.items() if (match := one.search(printed))}
+    return compared
+
+
+_OWN = {"digest": re.compile(r"sha256:[0-9a-f]{64}"), "entry": re.compile(r"\b\d{8}-\d{6}-\d{3}-[0-9a-f]{8}\b")}
+
+
+def _known(word: str, known: Mapping[str, str]) -> str:
+    """The same word with the digest or the entry of this lakehouse, as long as the shown one."""
+    if re.fullmatch(r"sha256:[0-9a-f]+", word):
+        return known["digest"][: len(word)]
+    return known["entry"] if _OWN["entry"].fullmatch(word) else word
+
+
+@pytest.mark.parametrize(("page", "number"), [(FOLDERS, 5), (REPOSITORY / "README.md", 1)], ids=["page", "readme"])
+def test_the_way_from_a_dry_run_to_a_restored_folder(
+    page: Path, number: int, left_behind: SmallLakehouse, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = next(block.text for block in read(FOLDERS)[1] if block.language == "json")
+    (left_behind.folder / "application.json").write_text(first)
+    assert _follow(page, left_behind, capsys) == number
+    assert (left_behind.folder / "warehouse" / "sales" / "orders_old" / "metadata").is_dir()
+
+
+def test_the_audit_query_that_is_shown_runs(left_behind: SmallLakehouse, capsys: pytest.CaptureFixture[str]) -> None:
+    import duckdb
+
+    (left_behind.folder / "application.json").write_text('{"catalog": "main", "databases": ["sales"]}')
+    assert call(capsys, "untracked-folders", "application.json").code == 0
+    runs = left_behind.catalog.load_table("iomete_system_db.cleanup_untracked_table_folder_runs").scan().to_arrow()
+    (query,) = (block.text for block in read(FOLDERS)[1] if block.language == "sql")
+    with duckdb.connect() as connection:
+        connection.register("runs", runs)
+        shown = query.replace("main.iomete_system_db.cleanup_untracked_table_folder_runs", "runs")
+        assert shown != query
+        (row,) = connection.sql(shown).to_arrow_table().to_pylist()
+    assert (row["database_name"], row["status"], row["candidate_folder_count"]) == ("sales", "SUCCESS", 2)
+
+
+def test_every_name_of_the_untracked_folders_job_is_explained() -> None:
+    from dataclasses import fields
+
+    from lakehouse_maintenance.audit.identity import VARIABLES
+    from lakehouse_maintenance.config.untracked_job import DEPRECATED, UntrackedJob
+    from lakehouse_maintenance.model.folders import AuditRow, NotScanned, Reason, RootStatus, RowStatus, Verdict
+
+    text = FOLDERS.read_text(encoding="utf-8")
+    names = [*UntrackedJob.model_fields, DEPRECATED, *(field.name for field in fields(AuditRow)), *VARIABLES.values()]
+    for kind in (NotScanned, Reason, RootStatus, Verdict):
+        names += [str(one) for one in kind]
+    assert [name for name in names if f"`{name}`" not in text] == []
+    assert [status for status in RowStatus if f"| {status} |" not in text] == []
+
+
 # YAML and Python
 
 
@@ -276,10 +391,10 @@ def _check_run_config(shown: Mapping[str, Any], folder: Path) -> None:
     import dagster as dg
 
     config = folder / "lakehouse.yaml"
-    config.write_text(f"catalogs:\n  {CATALOG}\n")
+    config.write_text(f"catalogs:\n  {CATALOG}\ndatabases: {{main: [sales]}}\n")
     from lakehouse_maintenance.orchestration.building import build_definitions
 
-    dg.validate_run_config(build_definitions(config).resolve_job_def("maintain_tables"), dict(shown))
+    dg.validate_run_config(build_definitions(config).resolve_implicit_global_asset_job_def(), dict(shown))
 
 
 def test_the_definitions_that_are_shown_load(lakehouse: SmallLakehouse) -> None:
