@@ -16,13 +16,14 @@ import dagster as dg
 from lakehouse_maintenance.model.errors import CatalogUnavailableError, LakehouseError
 from lakehouse_maintenance.model.health import TableHealth
 from lakehouse_maintenance.model.listing import Incomplete
+from lakehouse_maintenance.model.markdown import plain
 from lakehouse_maintenance.model.names import TableName
 from lakehouse_maintenance.orchestration.databases import Database, written_databases
 from lakehouse_maintenance.orchestration.facts import observed_facts
 from lakehouse_maintenance.orchestration.failing import failure
 from lakehouse_maintenance.orchestration.naming import ALL_TABLES_MEASURED, STATE_KEY, meta
 from lakehouse_maintenance.orchestration.partitions import TABLES_NAME
-from lakehouse_maintenance.orchestration.rendering import plain, told_with_name
+from lakehouse_maintenance.orchestration.rendering import told_with_name
 from lakehouse_maintenance.orchestration.resources import LakehouseResource
 from lakehouse_maintenance.orchestration.summing import DatabaseHealth
 

@@ -5,10 +5,10 @@
 import dagster as dg
 
 from lakehouse_maintenance.model.errors import LakehouseError
+from lakehouse_maintenance.model.markdown import table
 from lakehouse_maintenance.orchestration.failing import failure
 from lakehouse_maintenance.orchestration.naming import MAINTAINED_KEY, PLAN_KEY, STATE_KEY, meta
 from lakehouse_maintenance.orchestration.partitions import register
-from lakehouse_maintenance.orchestration.rendering import table
 from lakehouse_maintenance.orchestration.resources import LakehouseResource
 
 _MOST_SHOWN = 200

@@ -14,6 +14,7 @@ LIVE_FILES_PRESENT = "live_files_present"
 HEALTHY = "healthy"
 ALL_TABLES_MEASURED = "all_tables_measured"
 ALL_TABLES_SEARCHED = "all_tables_searched"
+CANDIDATES_REVIEWED = "candidates_reviewed"
 
 
 def meta(name: str) -> str:

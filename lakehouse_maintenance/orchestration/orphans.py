@@ -17,6 +17,7 @@ from pydantic import Field
 from lakehouse_maintenance.model.actions import Action, Status
 from lakehouse_maintenance.model.errors import LakehouseError
 from lakehouse_maintenance.model.intervals import format_size
+from lakehouse_maintenance.model.markdown import plain, table
 from lakehouse_maintenance.model.names import TableName
 from lakehouse_maintenance.model.orphans import OrphanResult
 from lakehouse_maintenance.orchestration.databases import Database, written_databases
@@ -24,7 +25,7 @@ from lakehouse_maintenance.orchestration.drawing import Bar, bar_chart, image
 from lakehouse_maintenance.orchestration.failing import failure
 from lakehouse_maintenance.orchestration.inventory import tables_of
 from lakehouse_maintenance.orchestration.naming import ALL_TABLES_SEARCHED, meta
-from lakehouse_maintenance.orchestration.rendering import plain, table, told_with_name
+from lakehouse_maintenance.orchestration.rendering import told_with_name
 from lakehouse_maintenance.orchestration.resources import LakehouseResource
 
 if TYPE_CHECKING:

@@ -2,57 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 from lakehouse_maintenance.model.actions import Action
 from lakehouse_maintenance.model.health import TableHealth
 from lakehouse_maintenance.model.intervals import format_size
+from lakehouse_maintenance.model.markdown import plain, table
 from lakehouse_maintenance.model.outcomes import ActionOutcome, TableOutcome
 from lakehouse_maintenance.model.plans import PlannedAction, TablePlan
-
-_MARKUP = frozenset("\\`*~|<>[]!#&$")
-_LONGEST = 2000
-
-
-def plain(text: object) -> str:
-    """The text as Markdown shows it unchanged, also inside a table's cell.
-
-    Markup becomes character references, which no reader of Markdown takes for markup again; what cannot be seen, such
-    as marks that turn the direction of writing, is named by its code point.
-    """
-    shown = str(text)
-    if len(shown) > _LONGEST:
-        shown = shown[:_LONGEST] + "…"
-    # An underscore inside a word is no markup, and most names have one.
-    return "".join(_plain(char, shown[at - 1 : at], shown[at + 1 : at + 2]) for at, char in enumerate(shown))
 
 
 def told_with_name(table: str, text: str) -> str:
     """`table: text`, the name once where the text begins with it."""
     return text if text.startswith(f"{table}:") else f"{table}: {text}"
-
-
-def _plain(char: str, before: str, after: str) -> str:
-    if char in "\n\r\t":
-        return " "
-    if char == "_" and not (before.isalnum() and after.isalnum()):
-        return "&#95;"
-    if char in _MARKUP:
-        return f"&#{ord(char)};"
-    if not char.isprintable():
-        return f"U+{ord(char):04X}"
-    return char
-
-
-def table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table; cells are taken as plain text."""
-    lines = [_row(head), "|" + " --- |" * len(head)]
-    lines += [_row(row) for row in rows]
-    return "\n".join(lines)
-
-
-def _row(cells: Sequence[object]) -> str:
-    return "| " + " | ".join(plain(cell) for cell in cells) + " |"
 
 
 def health_report(health: TableHealth) -> str:

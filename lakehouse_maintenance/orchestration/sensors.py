@@ -28,7 +28,7 @@ _UNFINISHED = [
     dg.DagsterRunStatus.CANCELING,
 ]
 _MOST_UNFINISHED = 2_000
-_LONGEST_MESSAGE = 4_000
+LONGEST_MESSAGE = 4_000
 
 
 def build_sensors(seconds: int | None = None) -> list[dg.SensorDefinition]:
@@ -51,7 +51,7 @@ def build_sensors(seconds: int | None = None) -> list[dg.SensorDefinition]:
         if found.remove:
             requests.append(tables_partitions.build_delete_request(found.remove))
         return dg.SensorResult(
-            skip_reason=found.message()[:_LONGEST_MESSAGE],
+            skip_reason=found.message()[:LONGEST_MESSAGE],
             cursor=found.cursor or "",
             dynamic_partitions_requests=requests,
         )
@@ -74,10 +74,10 @@ def build_sensors(seconds: int | None = None) -> list[dg.SensorDefinition]:
             instance.get_dynamic_partitions(TABLES_NAME),
             context.cursor,
             in_flight=_in_flight(instance),
-            find_runs=lambda keys: _runs_of(instance, keys),
+            find_runs=lambda keys: runs_of(instance, keys),
             now_ms=now_ms(),
         )
-        message = ticked.message()[:_LONGEST_MESSAGE]
+        message = ticked.message()[:LONGEST_MESSAGE]
         context.log.info(message)
         return dg.SensorResult(
             run_requests=[_request(wanted) for wanted in ticked.wanted],
@@ -105,7 +105,8 @@ def _in_flight(instance: dg.DagsterInstance) -> set[str]:
     return {key for run in runs if (key := run.tags.get(PARTITION_TAG)) is not None}
 
 
-def _runs_of(instance: dg.DagsterInstance, keys: Collection[str]) -> dict[str, str]:
+def runs_of(instance: dg.DagsterInstance, keys: Collection[str]) -> dict[str, str]:
+    """Run keys → for those that a run was started for, how it stands, for people."""
     runs = instance.get_runs(filters=dg.RunsFilter(tags={RUN_KEY_TAG: list(keys)}))
     return {
         run.tags[RUN_KEY_TAG]: f"run {run.run_id} of this turn ended with {run.status.value}"

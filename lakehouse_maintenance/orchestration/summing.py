@@ -13,9 +13,9 @@ import dagster as dg
 
 from lakehouse_maintenance.model.health import SIZE_BUCKETS, TableHealth
 from lakehouse_maintenance.model.intervals import format_size
+from lakehouse_maintenance.model.markdown import plain, table
 from lakehouse_maintenance.orchestration.drawing import Bar, bar_chart, image
 from lakehouse_maintenance.orchestration.naming import meta
-from lakehouse_maintenance.orchestration.rendering import plain, table
 
 T = TypeVar("T", "_Ranked", tuple[int, str])
 

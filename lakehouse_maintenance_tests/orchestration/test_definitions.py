@@ -26,6 +26,10 @@ from lakehouse_maintenance_tests.orchestration.lake import Lake, facts, make_hom
 
 INVENTORY_KEY = dg.AssetKey(["lakehouse", "main", "sales", "inventory"])
 ORPHANS_KEY = dg.AssetKey(["lakehouse", "main", "sales", "orphans"])
+FOLDER_KEYS = [
+    dg.AssetKey(["lakehouse", "main", "sales", name]) for name in ("untracked_candidates", "review", "removed")
+]
+ALL_KEYS = {STATE_KEY, PLAN_KEY, MAINTAINED_KEY, INVENTORY_KEY, ORPHANS_KEY, *FOLDER_KEYS}
 ROOT = Path(__file__).parents[2]
 WORKSPACE = ROOT / "workspace.yaml"
 DAGSTER = Path(sys.executable).parent / "dagster"
@@ -85,11 +89,14 @@ def test_what_dagster_shows(tmp_path: Path) -> None:
     definitions = build_definitions(write(tmp_path, remote("http://127.0.0.1:9")))
     graph = definitions.resolve_asset_graph()
 
-    assert graph.get_all_asset_keys() == {STATE_KEY, PLAN_KEY, MAINTAINED_KEY, INVENTORY_KEY, ORPHANS_KEY}
+    assert graph.get_all_asset_keys() == ALL_KEYS
     assert graph.get(PLAN_KEY).parent_keys == {STATE_KEY}
     assert graph.get(MAINTAINED_KEY).parent_keys == {PLAN_KEY}
+    candidates, review, removed = FOLDER_KEYS
+    assert graph.get(review).parent_keys == {candidates}
+    assert graph.get(removed).parent_keys == {review}
     names = {"healthy", "rows_unchanged", "live_files_present", "all_tables_measured", "all_tables_searched"}
-    assert {key.name for key in graph.asset_check_keys} == names
+    assert {key.name for key in graph.asset_check_keys} == {*names, "candidates_reviewed"}
     for key in (STATE_KEY, PLAN_KEY, MAINTAINED_KEY):
         node = graph.get(key)
         assert isinstance(node.partitions_def, dg.DynamicPartitionsDefinition)
@@ -269,9 +276,7 @@ def test_dagster_dev_shows_the_assets_without_a_catalog_and_one_error_for_a_wron
             entries = ask(address, ENTRIES)["workspaceOrError"]["locationEntries"]
             (repository,) = entries[0]["locationOrLoadError"]["repositories"]
             paths = {tuple(node["assetKey"]["path"]) for node in repository["assetNodes"]}
-            assert paths == {
-                tuple(key.path) for key in (STATE_KEY, PLAN_KEY, MAINTAINED_KEY, INVENTORY_KEY, ORPHANS_KEY)
-            }
+            assert paths == {tuple(key.path) for key in ALL_KEYS}
 
             config.write_text(config.read_text() + "databasess: {}\n")
             loaded = ask(address, RELOAD)["reloadRepositoryLocation"]["locationOrLoadError"]

@@ -7,7 +7,7 @@ import html
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakehouse_maintenance.orchestration.rendering import plain, table
+from lakehouse_maintenance.model.markdown import plain, table
 
 
 def test_markup_is_shown_as_it_was_written() -> None:
