@@ -8,7 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import binpack, definitions, evidence, expiry, health, machine, report
+from benchmarks import binpack, definitions, evidence, expiry, health, machine, report, untracked
 from benchmarks.running import ROOT, Benchmark, run
 
 Maker = Callable[[], Benchmark]
@@ -42,10 +42,13 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _makers(work: Path, *, small: bool, tiny: bool) -> dict[str, Maker]:
     files, rows, manifests, per_manifest, snapshots, objects = (800, 8600, 1000, 10, 1000, 1_000_000)
+    databases, tables = 100, 1000
     if small:
         files, manifests, snapshots, objects = 200, 200, 200, 100_000
+        databases, tables = 10, 20
     if tiny:
         files, rows, manifests, snapshots, objects = 20, 500, 20, 80, 20_000
+        databases, tables = 4, 5
     return {
         "binpack": lambda: binpack.benchmark(work, nested=False, files=files, rows=rows, say=_say),
         "binpack_nested": lambda: binpack.benchmark(work, nested=True, files=files // 2, rows=rows, say=_say),
@@ -55,6 +58,7 @@ def _makers(work: Path, *, small: bool, tiny: bool) -> dict[str, Maker]:
             work, manifests=objects // 1000, files=1000, on_s3=False, say=_say
         ),
         "evidence_s3": lambda: evidence.benchmark(work, manifests=objects // 10000, files=1000, on_s3=True, say=_say),
+        "untracked": lambda: untracked.benchmark(work, databases=databases, tables=tables, say=_say),
         "definitions": lambda: definitions.benchmark(work),
     }
 

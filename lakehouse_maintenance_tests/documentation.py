@@ -118,13 +118,15 @@ def _joined(text: str) -> list[str]:
 _VARIES = (
     (re.compile(r"sha256:[0-9a-f]+…?"), "sha256:#"),
     (re.compile(r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b"), "#"),
-    (re.compile(r"\b\d{4}-\d\d-\d\dT[0-9:.]+Z"), "#"),
+    (re.compile(r"\b\d{4}-\d\d-\d\dT[0-9:.]+(Z|\+00:00)"), "#"),
+    (re.compile(r"\b\d{8}-\d{6}-\d{3}-[0-9a-f]{8}\b"), "#"),
     (re.compile(r"(?<= )[0-9a-f]{8}(?= )"), "#"),
     (re.compile(r"\b\d{15,}\b"), "#"),
     (re.compile(r"\b\d+(\.\d+)? (bytes|KB|MB)\b"), "# bytes"),
     (re.compile(r"\b\d+\.\d+\.\d+\b"), "#"),
     (re.compile(r"\bunder a second\b|\b\d+ ?s(econds?)?\b"), "#"),
     (re.compile(r"─+"), "─"),
+    (re.compile(r"-{3,}"), "-"),
     (re.compile(r"[ \t]+"), " "),
 )
 
