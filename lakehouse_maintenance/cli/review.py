@@ -72,8 +72,8 @@ def approve(
 ) -> int:
     """Let the folders of a plan be removed.
 
-    Each goes only while it is still what the plan says, to the object, and nobody owns it. The last word on a folder
-    counts.
+    Each goes only while it is still what the plan says (objects, bytes, newest time) and nobody owns it. The last word
+    on a folder counts.
     """
     session = _session(context)
     name, ends = _name(by), None if until is None else parse_until(until, datetime.now(UTC), field="--until")

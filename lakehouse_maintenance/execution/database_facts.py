@@ -67,10 +67,10 @@ class World:
         )
         return cls(look, storages, gaps, ClaimIndex(_claims(look, storages, views)), catalogs, views, hidden)
 
-    def again(self, evidence: Evidence, near: Sequence[Location], *, whole: bool = False) -> World:
-        """As it is now. Every table is asked again where the `whole` is wanted; else those that are new and those that
-        may reach these places, and the others as `Evidence.look` says."""
-        look = evidence.look(() if whole else near)
+    def again(self, evidence: Evidence, near: Sequence[Location]) -> World:
+        """As it is now: tables that are new, and those that may reach these places, are asked again; the others as
+        `Evidence.look` says, and databases not at all. For the moment between two batches, after `see`."""
+        look = evidence.look(near)
         views = view_places(look, self.catalogs, self.views, near)
         if _moved(look) == _moved(self.look) and views == self.views:
             return replace(self, look=look)

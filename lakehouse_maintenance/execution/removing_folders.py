@@ -3,10 +3,11 @@
 Under the lease of the database. For the database, once: what killed runs left is ended; then storage is listed
 (reconciling); then the catalogs are read afresh, all of them, and `assess` must find no reason against it. For each
 folder, in this order:
-  1. it is listed again, to disk: what is reviewed or was found must be what is there, to the object, and old enough;
-  2. what moved in the catalogs since is read again; any claim keeps the folder, and where a table cannot be resolved
-     any more everything stops;
-  3. durable list and intent; before each batch of at most 1,000 objects step 2 is repeated; then delete or move;
+  1. it is listed again, to disk: what is reviewed or was found must be what is there, and old enough;
+  2. all catalogs are asked again; any claim keeps the folder, and where a table cannot be resolved any more everything
+     stops;
+  3. durable list and intent; before each batch of at most 1,000 objects what may reach the root is asked again; then
+     delete or move;
   4. its objects are listed once more: what is not gone is not counted as removed, and ends the database's run.
 """
 
@@ -23,6 +24,7 @@ from lakehouse_maintenance.execution.clock import now_ms, now_text
 from lakehouse_maintenance.execution.database_facts import World
 from lakehouse_maintenance.execution.looking_inside import look_inside
 from lakehouse_maintenance.execution.making import describe
+from lakehouse_maintenance.execution.progress import Silent
 from lakehouse_maintenance.execution.reconciling import Found, claims_on
 from lakehouse_maintenance.execution.work import Run
 from lakehouse_maintenance.model.actions import Action, Status
@@ -181,9 +183,13 @@ class Removing:
         return None
 
     def _look_again(self, *, whole: bool) -> tuple[Reason, str] | None:
-        """Before each folder all tables are asked: what lies in it is old, so no commit is told by the age of files."""
+        """Before each folder all tables and databases are asked: what lies in it is old, so that no commit which takes
+        files of it over shows by their age."""
         assert self._world is not None
-        self._world = self._world.again(self.run.evidence, [self._root], whole=whole)
+        if whole:
+            self._world = World.see(self.run.evidence, self.catalogs, Silent())
+        else:
+            self._world = self._world.again(self.run.evidence, [self._root])
         return self._reason()
 
     def _claimed(self, folder: Location) -> str | None:

@@ -208,7 +208,7 @@ class FolderJob:
 
     def _why_not(self, draft: Draft, folder: Location, reviewed: Sequence[Review] | None) -> str | None:
         """Why this run would leave a folder that an earlier one was moving; by all that decides now but its age."""
-        self._world = world = self._see().again(self.run.evidence, [folder], whole=True)
+        self._world = world = World.see(self.run.evidence, self.catalogs, self.run.progress)
         facts = world.facts(self._catalog, draft.database)
         now = assess(facts)
         if now.reason is not None or now.root is None:

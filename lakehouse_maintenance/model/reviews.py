@@ -27,7 +27,7 @@ class ReviewState(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PlannedFolder:
-    """An entry of a plan: what an approval of it means, to the object (UF-46). `newest_ms`: ms since 1970."""
+    """An entry of a plan: what an approval of it means (UF-46). `newest_ms`: ms since 1970."""
 
     path: str
     objects: int

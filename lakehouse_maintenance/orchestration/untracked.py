@@ -212,7 +212,7 @@ def _removed(database: Database) -> dg.AssetsDefinition:
                 "remove",
                 f"Folders of `{plain(database)}` that were approved, removed as the policy says (moved to quarantine "
                 "by default). Everything is looked at again first: what is owned by now, or is not what the plan says "
-                "to the object, stays. Without an approval that holds nothing is removed.",
+                "any more, stays. Without an approval that holds nothing is removed.",
             )
         },
         deps=[database.key(REVIEW)],
