@@ -239,6 +239,10 @@ class Removing:
         if not removed and removal.is_complete and not is_held and (removal.kept or is_gone):
             why = next(iter(removal.kept), "somebody else removed it meanwhile")
             result.kept.append(Kept(folder.path, why))
+        elif is_gone and entry is None and not removal.is_complete:
+            # The last look settles it: some stores keep a folder's marker until nothing lies under it any more.
+            remover.end(head, "everything in its folder is gone", removal)
+            result.gone.append(Folder(folder.location, folder.verdict, folder.why, content))
         elif is_gone and removal.is_complete:
             # Objects that somebody else removed meanwhile are not ours to count.
             own = replace(content, objects=removed, bytes=removal.deleted_bytes + removal.moved_bytes)

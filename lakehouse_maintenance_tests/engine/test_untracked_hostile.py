@@ -182,3 +182,19 @@ def test_what_was_approved_and_went_is_not_approved_any_more(local: Untracked) -
     ours.approve(digest, by="ada")
     assert only(ours.remove_folders("main.db")).row.deleted_folder_count == 1
     assert ours.review_of("main.db") is None
+
+
+@pytest.mark.requirement("UF-18")
+@pytest.mark.parametrize("lake", ["s3"], indirect=True)
+def test_a_marker_that_stays_until_the_folder_is_empty(lake: Lake) -> None:
+    """SeaweedFS says "deleted" of `gone/` while objects lie under it, and means it once they are gone."""
+    lake.table("db.live")
+    untracked = Untracked(lake)
+    gone = untracked.dropped("gone")
+    lake.put(f"{gone}/", b"")
+    ours = lake.open()
+    row = only(untracked.delete(ours)).row
+    assert (row.status, row.deleted_folders) == ("SUCCESS", (gone,)), row
+    assert not untracked.there(gone)
+    assert not open_lists(ours.state, "main.db")
+    assert verdicts(only(untracked.run(ours))) == {"live": "table"}
