@@ -152,7 +152,7 @@ class _Weed:
         arguments = [
             *("-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={data}"),
             *("-master.telemetry=false", "-master.volumeSizeLimitMB=64", f"-master.port={self._ports['master']}"),
-            *("-volume.max=2000", "-volume.preStopSeconds=0", f"-volume.port={self._ports['volume']}"),
+            *("-volume.max=20000", "-volume.preStopSeconds=0", f"-volume.port={self._ports['volume']}"),
             *("-filer", f"-filer.port={self._ports['filer']}"),
             *("-s3", f"-s3.port={self._ports['s3']}", f"-s3.config={config}"),
             *(f"-s3.port.iceberg={self._ports['iceberg']}", "-s3.port.lance=0"),
@@ -161,6 +161,8 @@ class _Weed:
             self._process = subprocess.Popen(
                 [_weed(), "-logtostderr=true", "server", *arguments],
                 cwd=folder,
+                # Each bucket takes so many volumes as its first object is written, of those that the server may have.
+                env={**os.environ, "WEED_MASTER_VOLUME_GROWTH_COPY_1": "1"},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
