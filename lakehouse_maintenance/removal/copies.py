@@ -71,16 +71,18 @@ def is_recorded(kept: Kept, found: ObjectInfo) -> bool:
         return False
     if kept.etag is not None and found.etag is not None and kept.etag != found.etag:
         return False
-    return kept.modified_ms is None or was_modified_then(found, kept.modified_ms)
+    # Earlier releases rounded what they recorded by floating point, sometimes one millisecond too far down.
+    return kept.modified_ms is None or was_modified_then(found, kept.modified_ms, slack_ms=1)
 
 
-def was_modified_then(found: ObjectInfo, moment_ms: int) -> bool:
+def was_modified_then(found: ObjectInfo, moment_ms: int, slack_ms: int = 0) -> bool:
     """Whether the object's time is that one. Object stores tell it in seconds here and in milliseconds there."""
     now_ms = epoch_ms(found.modified)
     if now_ms is None:
         return False
-    # One off: earlier releases rounded by floating point what they recorded.
-    return abs(now_ms - moment_ms) <= 1 if found.location.family == "file" else now_ms // 1000 == moment_ms // 1000
+    if found.location.family == "file":
+        return 0 <= now_ms - moment_ms <= slack_ms
+    return now_ms // 1000 == moment_ms // 1000
 
 
 def may_be_the_same(storage: Storage, one: ObjectInfo, other: ObjectInfo) -> bool:

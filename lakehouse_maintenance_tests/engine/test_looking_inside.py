@@ -22,6 +22,7 @@ from lakehouse_maintenance.model.errors import ListingIncompleteError
 from lakehouse_maintenance.model.folders import Content, Sign
 from lakehouse_maintenance.model.locations import Location
 from lakehouse_maintenance.storage import ObjectInfo, Storage
+from lakehouse_maintenance.storage.base import epoch_ms
 from lakehouse_maintenance_tests import delta_logs
 from lakehouse_maintenance_tests.engine.stores import Lake
 from lakehouse_maintenance_tests.golden import fixture as golden_iceberg
@@ -57,7 +58,7 @@ def test_everything_is_counted_once(lake: Lake) -> None:
         content = look(lake.storage, folder, spool=spool, progress=lambda *step: told.append(step))
         rows = [row for batch in spool for row in batch]
     infos = listed(lake.storage, folder)
-    times = [int(info.modified.timestamp() * 1000) for info in infos if info.modified is not None]
+    times = [ms for info in infos if (ms := epoch_ms(info.modified)) is not None]
     assert content == Content(30, sum(range(30)), max(times))
     assert sorted(rows) == sorted((info.location.text, info.size, at) for info, at in zip(infos, times, strict=True))
     assert [sum(step) for step in zip(*told, strict=True)] == [content.objects, content.bytes]
@@ -164,17 +165,19 @@ def test_memory_does_not_grow_with_the_objects(local_lake: Lake) -> None:
 
 @pytest.mark.requirement("UF-42")
 @pytest.mark.parametrize("name", ICEBERG)
-def test_an_iceberg_table_of_spark_is_recognised(golden: GoldenLakehouse, name: str) -> None:
-    storage = Storage.from_properties(golden.properties)
+def test_an_iceberg_table_of_spark_is_recognised(golden: GoldenLakehouse, local_lake: Lake, name: str) -> None:
+    """In a copy of its folder: in the bucket, other tests commit to the table."""
     table = golden.catalog().load_table(tuple(name.split(".")))
-    folder = table.location()
-    (sign,) = look(storage, folder).signs
+    below = table.location().removeprefix(golden_iceberg.WAREHOUSE)
+    folder = f"{local_lake.root}dropped{below}"
+    local_lake.put_tree(golden_iceberg.FOLDER / "warehouse" / "wh" / below.strip("/"), folder)
+    (sign,) = look(local_lake.storage, folder).signs
     head = table.current_snapshot()
     assert head is not None
     assert head.summary is not None
     assert sign == Sign(
         "iceberg",
-        golden.metadata_location(name),
+        golden.metadata_location(name).replace(table.location(), folder),
         str(table.metadata.table_uuid),
         table.metadata.last_updated_ms,
         int(head.summary["total-records"] or -1),
