@@ -10,10 +10,10 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
 from lakehouse_maintenance.model.folders import (
+    ROOTS_SHOWN,
     Content,
     DatabaseResult,
     Folder,
-    Reason,
     RootStatus,
     RowStatus,
     Sign,
@@ -28,15 +28,6 @@ MOST_SHOWN = 200
 """Entries of one list."""
 
 _MOST_SIGNS = 3
-
-ROOTS_ALONE = frozenset(
-    {
-        Reason.DATABASE_LOCATION_IS_BUCKET_ROOT,
-        Reason.DATABASE_LOCATION_CONTAINS_WAREHOUSE_ROOT,
-        Reason.SCAN_ROOT_OUTSIDE_DATABASE_BOUNDARY,
-    }
-)
-"""SKIPPED, and report-only roots are listed all the same, under a STORAGE ROOT REPORT (UF-24)."""
 
 _OTHER_REASONS = (
     Verdict.EXCLUDED,
@@ -82,7 +73,7 @@ def run_report(results: Sequence[DatabaseResult], is_audit_lost: bool) -> str:
 def report_of(result: DatabaseResult) -> str:
     """The report of one database."""
     row = result.row
-    if row.status is RowStatus.SKIPPED and row.status_reason in ROOTS_ALONE:
+    if row.status is RowStatus.SKIPPED and row.status_reason in ROOTS_SHOWN:
         return _joined([*_header(result, "STORAGE ROOT REPORT"), "Nothing is deleted.", *_roots(result)])
     parts = _header(result, "CLEANUP REPORT")
     if _was_looked_at(result):

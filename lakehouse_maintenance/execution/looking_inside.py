@@ -17,6 +17,7 @@ from lakehouse_maintenance.iceberg.metadata import read_metadata
 from lakehouse_maintenance.model.errors import LakehouseError
 from lakehouse_maintenance.model.folders import Content, Sign
 from lakehouse_maintenance.model.locations import Location
+from lakehouse_maintenance.planning.ages import EARLIEST_MS
 from lakehouse_maintenance.storage import ObjectInfo, Storage
 from lakehouse_maintenance.storage.base import rows_of
 
@@ -25,9 +26,6 @@ MOST_SIGNS = 20
 
 LARGEST_METADATA = 64 * 1024**2
 """Bytes. A larger metadata file is named, and not read."""
-
-_EARLIEST_MS = 946_684_800_000
-"""2000-01-01: no object of a lakehouse is older; such times come from clocks that were not set."""
 
 _METADATA_FOLDER = "metadata"
 _METADATA = re.compile(r"(?:v?([0-9]{1,18})(?=[.-]))?.*\.metadata\.json(?:\.gz)?")
@@ -57,7 +55,7 @@ def look_inside(
     for infos in storage.list(folder):
         rows = rows_of(infos)
         for info, (_, _, modified) in zip(infos, rows, strict=True):
-            if modified is None or modified < _EARLIEST_MS:
+            if modified is None or modified < EARLIEST_MS:
                 is_aged = False
             elif newest is None or modified > newest:
                 newest = modified

@@ -23,6 +23,7 @@ from lakehouse_maintenance.execution.looking_inside import look_inside
 from lakehouse_maintenance.execution.progress import Progress
 from lakehouse_maintenance.model.errors import InputError, StorageError
 from lakehouse_maintenance.model.folders import (
+    ROOTS_SHOWN,
     Claim,
     ClaimKind,
     Content,
@@ -49,15 +50,6 @@ from lakehouse_maintenance.removal import Entry, EntryState, entries
 from lakehouse_maintenance.state import State
 from lakehouse_maintenance.storage import Storage
 from lakehouse_maintenance.storage.ordered import map_ordered
-
-ROOTS_SHOWN = frozenset(
-    {
-        Reason.DATABASE_LOCATION_IS_BUCKET_ROOT,
-        Reason.DATABASE_LOCATION_CONTAINS_WAREHOUSE_ROOT,
-        Reason.SCAN_ROOT_OUTSIDE_DATABASE_BOUNDARY,
-    }
-)
-"""SKIPPED reasons under which other roots are listed all the same (UF-24)."""
 
 _AT_ONCE = 16
 _MOST_POTENTIAL = 1000

@@ -96,6 +96,15 @@ BLOCKING = frozenset(
 )
 """Reasons of BLOCKED rows; the other refusals are SKIPPED."""
 
+ROOTS_SHOWN = frozenset(
+    {
+        Reason.DATABASE_LOCATION_IS_BUCKET_ROOT,
+        Reason.DATABASE_LOCATION_CONTAINS_WAREHOUSE_ROOT,
+        Reason.SCAN_ROOT_OUTSIDE_DATABASE_BOUNDARY,
+    }
+)
+"""SKIPPED reasons under which report-only roots are listed all the same, under a STORAGE ROOT REPORT (UF-24)."""
+
 
 class ClaimKind(StrEnum):
     """Through what a folder belongs to somebody. FILES: files there that metadata names, outside the table's folders

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from lakehouse_maintenance.model.errors import InputError
 from lakehouse_maintenance.model.intervals import format_duration, format_size
 from lakehouse_maintenance.model.orphans import OrphanFile
+from lakehouse_maintenance.planning.ages import SKEW_MS, is_believable
 
 if TYPE_CHECKING:
     from lakehouse_maintenance.config.policies import RemoveOrphanFiles
@@ -26,8 +27,6 @@ SHORTEST = timedelta(hours=24)
 """A cutoff nearer than this takes files of writers that are still at work: it needs a word of its own (IM-08)."""
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
-_EARLIEST_MS = 946_684_800_000
-"""2000-01-01: a time before it is a missing one, or a clock's slip, and no age."""
 
 ERROR, IGNORE, DELETE = "ERROR", "IGNORE", "DELETE"
 
@@ -89,7 +88,7 @@ class OrphanRules:
             return FOLDER_MARKER
         if is_hidden(path_below, self.partition_fields):
             return HIDDEN
-        if modified_ms is None or modified_ms < _EARLIEST_MS or modified_ms > self.now_ms + _SKEW_MS:
+        if not is_believable(modified_ms, self.now_ms):
             return UNKNOWN_AGE
         if modified_ms >= self.cutoff_ms:
             return TOO_YOUNG
@@ -102,8 +101,6 @@ UNKNOWN_AGE = "its age cannot be established"
 TOO_YOUNG = "younger than the cutoff"
 REFERENCED = "a table references it"
 MISMATCH = "a reference has the same path under another scheme or bucket"
-
-_SKEW_MS = 15 * 60 * 1000
 
 
 def is_marker(path: str, size: int) -> bool:
@@ -145,7 +142,7 @@ def cutoff_ms(now_ms: int, age: timedelta, lease_starts_ms: Sequence[int]) -> in
 
     The start is by our clock and a file's time by the store's, so they are not held against each other to the second.
     """
-    return min([now_ms - age // timedelta(milliseconds=1), *(start - _SKEW_MS for start in lease_starts_ms)])
+    return min([now_ms - age // timedelta(milliseconds=1), *(start - SKEW_MS for start in lease_starts_ms)])
 
 
 def limit_reason(

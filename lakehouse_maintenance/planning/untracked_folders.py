@@ -24,12 +24,10 @@ from lakehouse_maintenance.model.folders import (
 )
 from lakehouse_maintenance.model.locations import Location
 from lakehouse_maintenance.model.reviews import PlannedFolder
+from lakehouse_maintenance.planning.ages import is_believable
 
 SUPPORTED = frozenset({"s3", "gs", "abfs", "file"})
 """Families of storage that folders can be reconciled on."""
-
-_EARLIEST_MS = 946_684_800_000
-_SKEW_MS = 15 * 60 * 1000
 
 _WORKING = re.compile(
     r"""\..*                                   # .spark-staging, .hive-staging, .hoodie, .Trash: hidden from engines
@@ -228,7 +226,7 @@ def last_verdict(content: Content, rules: FolderRules, unresolved: str | None) -
     if content.objects == 0:
         return Verdict.UNKNOWN_AGE, "its age cannot be established: nothing lies in it"
     newest = content.newest_ms
-    if newest is None or newest < _EARLIEST_MS or newest > rules.now_ms + _SKEW_MS:
+    if not is_believable(newest, rules.now_ms):
         return Verdict.UNKNOWN_AGE, "its age cannot be established: an object has no time, or an impossible one"
     if newest > rules.cutoff_ms:
         return Verdict.TOO_YOUNG, "an object in it is younger than older_than_hours"
