@@ -16,8 +16,9 @@ from lakehouse_maintenance.execution.observe import Observed, observe
 from lakehouse_maintenance.execution.traces import BASE, WRITING
 from lakehouse_maintenance.execution.verify import verify_rewrite
 from lakehouse_maintenance.execution.work import Run, Work, named_files
-from lakehouse_maintenance.iceberg.commit import Base, Committed, GroupsOutdated, ReplaceCommit, Stamp
+from lakehouse_maintenance.iceberg.commit import Base, Committed, Outdated, ReplaceCommit, Stamp
 from lakehouse_maintenance.iceberg.replace import Replacement
+from lakehouse_maintenance.iceberg.replacing import ReplaceGroups
 from lakehouse_maintenance.model.actions import Status
 from lakehouse_maintenance.model.errors import (
     CommitConflictError,
@@ -56,7 +57,7 @@ def rewrite(
             return _nothing_left(action, work, unsupported)
         try:
             committed = _commit(run, target, observed, list(worthwhile.values()), action, lease, work, announce)
-        except GroupsOutdated as outdated:
+        except Outdated as outdated:
             indices = list(worthwhile)
             for position, reason in outdated.reasons.items():
                 done.pop(indices[position])
@@ -203,16 +204,16 @@ def _commit(
         stamp=Stamp(run.run_id, action.action, run.digest),
         guard=lease.check,
         on_attempt=on_attempt,
-        targets=delete_targets,
         announce=announce,
         cache=run.cache,
     )
     try:
-        committed = commit.run(groups)
-    except (GroupsOutdated, LakehouseError):
+        committed = commit.run(ReplaceGroups(groups, delete_targets))
+    except (Outdated, LakehouseError):
         # Told how it ended, CommitUnknownError included. Whatever else ends it (Ctrl-C) leaves that open.
         work.in_flight = False
         raise
+    assert committed is not None, "groups always leave something to do"
     work.committed = committed
     work.in_flight = False
     return committed

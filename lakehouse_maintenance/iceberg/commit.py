@@ -6,7 +6,7 @@ every one was told to `announce` before it was written.
 
 Every attempt starts from the table as it is then:
   1. load the pointer and the metadata; if a snapshot of an earlier attempt is there, that attempt went through;
-  2. check that every group still fits (replace.py), else raise GroupsOutdated and commit nothing;
+  2. check that the change still fits that head (Change.misfits), else raise Outdated and commit nothing;
   3. write manifests and list; tell `on_attempt`; check the lease;
   4. commit, requiring that branch and sequence number are those of step 1.
 
@@ -20,9 +20,9 @@ from __future__ import annotations
 import random
 import time
 import uuid as uuids
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.refs import SnapshotRefType
@@ -41,9 +41,7 @@ from lakehouse_maintenance.iceberg.lossless import lost_paths
 from lakehouse_maintenance.iceberg.manifests import BlobCache, ManifestReader
 from lakehouse_maintenance.iceberg.metadata import MAIN, Metadata, read_metadata
 from lakehouse_maintenance.iceberg.metadata import Snapshot as SnapshotInfo
-from lakehouse_maintenance.iceberg.replace import Replacement, misfit, named
-from lakehouse_maintenance.iceberg.staging import Staged, Targets, stage
-from lakehouse_maintenance.model.deletes import DeleteIndex
+from lakehouse_maintenance.iceberg.staging import Attempt, Staged
 from lakehouse_maintenance.model.errors import (
     CommitConflictError,
     CommitUnknownError,
@@ -51,7 +49,6 @@ from lakehouse_maintenance.model.errors import (
     UnknownTableError,
     UnsupportedError,
 )
-from lakehouse_maintenance.model.files import LiveFile
 from lakehouse_maintenance.model.names import TableName
 
 if TYPE_CHECKING:
@@ -105,10 +102,10 @@ class Committed:
     files: tuple[str, ...] = ()
 
 
-class GroupsOutdated(Exception):
-    """Some groups no longer fit the table: read and write those anew. Nothing was committed.
+class Outdated(Exception):
+    """Some parts of a change no longer fit the table: read and write those anew. Nothing was committed.
 
-    `reasons`: index of the group → why.
+    `reasons`: index of the part (of a rewrite: the group) → why.
     """
 
     def __init__(self, reasons: dict[int, str]) -> None:
@@ -176,13 +173,25 @@ def load_for_commit(
     return table, metadata, ManifestReader(storage, str(name), cache)
 
 
+class Change(Protocol):
+    """What one snapshot brings into a branch; staged anew for each attempt from the table as it is then."""
+
+    def misfits(self, metadata: Metadata, head: SnapshotInfo, reader: ManifestReader) -> Mapping[int, str]:
+        """Parts that do not fit this head any more, each with the reason; empty where all fit."""
+        ...
+
+    def stage(self, at: Attempt) -> Staged | None:
+        """Writes manifests and list for a snapshot on the attempt's head; None where nothing is left to do there."""
+        ...
+
+
 @dataclass
 class ReplaceCommit:
     """One REPLACE to bring into a table: configured once, run once.
 
     `guard`: raises LeaseLostError where we may no longer commit; called right before each commit.
     `on_attempt`: told snapshot id, metadata files and base of each attempt, before the catalog is called.
-    `targets`, `announce`: see staging.stage.
+    `announce`: told every path before anything is written to it; a few of them may never be.
     """
 
     catalog: Catalog
@@ -191,17 +200,16 @@ class ReplaceCommit:
     stamp: Stamp
     guard: Callable[[], None]
     on_attempt: Callable[[int, tuple[str, ...], Base], None]
-    targets: Targets = lambda delete: None
     announce: Callable[[Sequence[str]], None] = lambda paths: None
     cache: BlobCache | None = None
     branch: str = MAIN
     attempts: int = 12
     pause: Callable[[int], None] = pause
 
-    def run(self, groups: Sequence[Replacement]) -> Committed:
-        """Commits all groups in one snapshot.
+    def run(self, change: Change) -> Committed | None:
+        """Commits the change in one snapshot; None where the table as it is now leaves nothing to do.
 
-        Raises GroupsOutdated (nothing committed, redo those groups), CommitConflictError (rejected for good),
+        Raises Outdated (nothing committed, redo those parts), CommitConflictError (rejected for good),
         CommitUnknownError (may be visible; clean nothing), LeaseLostError, UnsupportedError, TableUnreadableError.
         """
         tried: dict[int, tuple[int, Staged]] = {}
@@ -214,8 +222,13 @@ class ReplaceCommit:
                 if done is not None:
                     return done
                 head = self._head(metadata)
-                self._refuse_outdated(metadata, head, reader, groups, unknown, tried)
-                staged = stage(table, metadata, head, reader, groups, self.targets, self.announce)
+                self._refuse_outdated(change.misfits(metadata, head, reader), unknown, tried)
+                staged = change.stage(Attempt(table, metadata, head, reader, self.announce))
+                if staged is None:
+                    if unknown is not None:
+                        # Our own lost commit may be what left nothing to do, and somebody expired its snapshot since.
+                        raise self._unknown(unknown, tried)
+                    return None
                 base = Base(metadata.uuid, self.branch, head.snapshot_id, metadata.last_sequence_number)
                 self.on_attempt(staged.snapshot_id, staged.files, base)
                 # In this order: a process that sleeps through the end of its lease has told of the attempt before the
@@ -269,33 +282,14 @@ class ReplaceCommit:
         return head
 
     def _refuse_outdated(
-        self,
-        metadata: Metadata,
-        head: SnapshotInfo,
-        reader: ManifestReader,
-        groups: Sequence[Replacement],
-        unknown: Exception | None,
-        tried: dict[int, tuple[int, Staged]],
+        self, reasons: Mapping[int, str], unknown: Exception | None, tried: dict[int, tuple[int, Staged]]
     ) -> None:
-        manifests = reader.manifests(head)
-        paths = named(groups)
-        live: dict[str, LiveFile] = {}
-        twice: set[str] = set()
-        for file in reader.live_files(m for m in manifests if not m.deletes and m.live_files != 0):
-            if file.path in paths:
-                if file.path in live:
-                    twice.add(file.path)
-                live[file.path] = file
-        deletes = DeleteIndex(
-            reader.live_files(m for m in manifests if m.deletes and m.live_files != 0), metadata.unpartitioned_specs
-        )
-        reasons = {index: why for index, group in enumerate(groups) if (why := misfit(group, live, deletes, twice))}
         if not reasons:
             return
         if unknown is not None:
             # Our own lost commit may be what moved the table, expired since: only a person can tell.
             raise self._unknown(unknown, tried)
-        raise GroupsOutdated(reasons)
+        raise Outdated(dict(reasons))
 
     def _commit(self, table: Table, metadata: Metadata, head: SnapshotInfo, staged: Staged) -> None:
         version = metadata.format_version
@@ -314,6 +308,8 @@ class ReplaceCommit:
             manifest_list=staged.manifest_list,
             schema_id=metadata.raw.get("current-schema-id"),
             summary=Summary(Operation.REPLACE, **staged.summary, **self.stamp.properties()),
+            first_row_id=staged.first_row_id,
+            added_rows=staged.added_rows,
         )
         updates: tuple[TableUpdate, ...] = (
             AddSnapshotUpdate(snapshot=snapshot),

@@ -382,6 +382,9 @@ def live_file(entry: dict[str, Any], spell: PartitionSpelling) -> LiveFile:
         snapshot_id=entry["snapshot_id"],
         referenced_data_file=referenced_data_file(data_file),
         content_offset=offset,
+        equality_ids=tuple(data_file["equality_ids"] or ()),
+        first_row_id=data_file["first_row_id"],
+        sort_order_id=data_file.get("sort_order_id"),
     )
 
 
@@ -414,8 +417,8 @@ def _bound(bounds: list[dict[str, Any]] | None) -> bytes | None:
 def _key(manifest: ManifestFile) -> str:
     # Sequence number and snapshot id are inherited from the list's row: a manifest staged on a branch and picked
     # later could be listed with other ones.
-    inherited = f"{manifest.spec_id}:{manifest.sequence_number}:{manifest.added_snapshot_id}"
-    return f"4:{manifest.path}:{manifest.length}:{inherited}"
+    inherited = f"{manifest.spec_id}:{manifest.sequence_number}:{manifest.added_snapshot_id}:{manifest.first_row_id}"
+    return f"5:{manifest.path}:{manifest.length}:{inherited}"
 
 
 def _pack(files: Iterable[LiveFile]) -> bytes:
@@ -432,6 +435,9 @@ def _pack(files: Iterable[LiveFile]) -> bytes:
             f.snapshot_id,
             f.referenced_data_file,
             f.content_offset,
+            f.equality_ids,
+            f.first_row_id,
+            f.sort_order_id,
         )
         for f in files
     ]
@@ -442,7 +448,9 @@ def _unpack(blob: bytes) -> list[LiveFile] | None:
     """None where the blob is damaged: then the manifest is read again."""
     try:
         rows = json.loads(zlib.decompress(blob))
-        return [LiveFile(row[0], Content(row[1]), *row[2:]) for row in rows]
+        for row in rows:
+            row[1], row[11] = Content(row[1]), tuple(row[11])
+        return [LiveFile(*row) for row in rows]
     except (ValueError, TypeError, IndexError, zlib.error):
         return None
 

@@ -1,7 +1,7 @@
 """What a rewrite wants to commit, and whether it still fits the table (known traps: "Are the rows the same?").
 
 The check compares states, not histories. A group of rewritten files fits a head if every input is live there, as it
-was read, and exactly those position deletes reach it that were applied. Then inputs and outputs hold the same rows at
+was read, and exactly those deletes reach it that were applied. Then inputs and outputs hold the same rows at
 that head, whatever was committed, rolled back or compacted in between; a commit to another branch does not matter.
 """
 
@@ -22,16 +22,18 @@ Identity = tuple[str, int | None]
 class Replacement:
     """One rewritten group.
 
-    `inputs`: data files as they were read. `applied`: input path → identities of the position deletes applied to it.
-    `outputs`: data files written, as records of a manifest entry without partition; they belong to the inputs'
-    partition. `sequence_number`: of the snapshot that was read; the outputs get it as their data sequence number, so
-    that equality deletes committed later still apply to them. `rows`: in the outputs.
+    `inputs`: data files as they were read. `applied`: input path → identities of the deletes applied to it, of every
+    kind. `outputs`: data files written, as records of a manifest entry; they belong to the inputs' partition but where
+    a record has `spec_id` and `partition` of its own (output-spec-id). `sequence_number`: of the snapshot that was
+    read; the outputs get it as their data sequence number, so that equality deletes committed later still apply to
+    them too. None: they get the number of our own commit (use-starting-sequence-number=false), and no equality delete
+    may have come since. `rows`: in the outputs.
     """
 
     inputs: tuple[LiveFile, ...]
     applied: dict[str, frozenset[Identity]]
     outputs: tuple[dict[str, Any], ...]
-    sequence_number: int
+    sequence_number: int | None
     rows: int
 
     @property
@@ -60,13 +62,16 @@ def misfit(
             file.partition_id,
         ):
             return f"{file.path} was replaced in the table"
-        reaching = frozenset(delete.identity for delete in deletes.position_deletes_for(current))
+        # An equality delete newer than what we read applies to the outputs as it does to the inputs, where they keep
+        # the number of what was read. All others have to be those that were applied.
+        starting = group.sequence_number
+        reaching = {delete.identity for delete in deletes.position_deletes_for(current)} | {
+            delete.identity
+            for delete in deletes.equality_deletes_for(current)
+            if starting is None or delete.sequence_number <= starting
+        }
         if reaching != group.applied.get(file.path, frozenset()):
             return f"deletes for {file.path} were committed since it was read"
-        # An equality delete newer than what we read applies to the outputs as it does to the inputs. An older one
-        # would no longer reach the outputs, whose sequence number is higher.
-        if any(d.sequence_number <= group.sequence_number for d in deletes.equality_deletes_for(current)):
-            return f"an equality delete applies to {file.path}"
     return None
 
 

@@ -23,6 +23,8 @@ class LiveFile:
     `sequence_number`: the data sequence number (0 in v1). `snapshot_id`: the snapshot that added the file.
     `referenced_data_file`: for position deletes, the one data file they are for, where metadata proves that there is
     only one. `content_offset`: of a deletion vector inside its Puffin file; with the path, a file's identity.
+    `equality_ids`: field ids that an equality delete compares. `first_row_id`: of a v3 data file, inherited ones
+    filled in. `sort_order_id`: the order that the writer says the rows have; None or 0 where it says none.
     """
 
     path: str
@@ -36,6 +38,9 @@ class LiveFile:
     snapshot_id: int
     referenced_data_file: str | None = None
     content_offset: int | None = None
+    equality_ids: tuple[int, ...] = ()
+    first_row_id: int | None = None
+    sort_order_id: int | None = None
 
     @property
     def identity(self) -> tuple[str, int | None]:

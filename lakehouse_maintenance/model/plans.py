@@ -13,6 +13,7 @@ from typing import Any
 
 from lakehouse_maintenance.model.actions import Action, Control, Engine
 from lakehouse_maintenance.model.errors import InputError
+from lakehouse_maintenance.model.snapshots import MAIN_BRANCH
 
 FORMAT = 2
 """Version of the plan file."""
@@ -83,7 +84,9 @@ class Expected:
 class PlannedAction:
     """One action on one table. `options`: the settings in force, as text; they are part of the digest.
 
-    `groups`: files to rewrite. `snapshots`, `refs`: ids and names to expire. `notes`: what a reviewer should know.
+    `groups`: data files to rewrite. `files`: other files that the action is about (manifests, delete files, metadata
+    files). `snapshots`, `refs`: ids and names to expire. `notes`: what a reviewer should know. `branch`: the branch
+    whose head is worked on.
     """
 
     action: Action
@@ -97,6 +100,8 @@ class PlannedAction:
     snapshots: tuple[int, ...] = ()
     refs: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    files: tuple[PlannedFile, ...] = ()
+    branch: str = MAIN_BRANCH
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +150,7 @@ class Plan:
                             [g.spec_id, g.partition, [[f.path, f.size, f.records, f.deletes] for f in g.files]]
                             for g in action.groups
                         ],
+                        **_where_present(action),
                     }
                     for action in table.actions
                 ],
@@ -189,6 +195,16 @@ class Plan:
         return plan
 
 
+def _where_present(action: PlannedAction) -> dict[str, Any]:
+    """Parts of the digest that most actions lack: left out there, so that their digests stay what they were."""
+    found: dict[str, Any] = {}
+    if action.files:
+        found["files"] = [[f.path, f.size, f.records, f.deletes] for f in action.files]
+    if action.branch != MAIN_BRANCH:
+        found["branch"] = action.branch
+    return found
+
+
 def _table(data: Any) -> TablePlan:
     return TablePlan(
         table=data["table"],
@@ -212,6 +228,8 @@ def _action(data: Any) -> PlannedAction:
         snapshots=tuple(int(snapshot_id) for snapshot_id in data["snapshots"]),
         refs=tuple(str(ref) for ref in data["refs"]),
         notes=tuple(str(note) for note in data["notes"]),
+        files=tuple(PlannedFile(**file) for file in data.get("files", ())),
+        branch=str(data.get("branch", MAIN_BRANCH)),
         groups=tuple(
             FileGroup(
                 spec_id=group["spec_id"],
