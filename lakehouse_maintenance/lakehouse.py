@@ -12,8 +12,9 @@ from __future__ import annotations
 import getpass
 import os
 import socket
+import threading
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -21,16 +22,17 @@ from typing import TYPE_CHECKING
 
 from lakehouse_maintenance.config import LakehouseConfig, load_config
 from lakehouse_maintenance.execution.clock import now_text
+from lakehouse_maintenance.execution.maintaining import maintain_table
 from lakehouse_maintenance.execution.making import Target, measure_tables, plan_tables
 from lakehouse_maintenance.execution.memory import Memory
-from lakehouse_maintenance.execution.orphan_search import OrphanSettings
 from lakehouse_maintenance.execution.progress import Progress, Silent
 from lakehouse_maintenance.execution.quarantining import Quarantined, Quarantining
 from lakehouse_maintenance.execution.removing_orphans import orphans_of_table
 from lakehouse_maintenance.execution.rolling_back import Rollback, roll_back
-from lakehouse_maintenance.execution.running import LEASE_TTL, run_table
+from lakehouse_maintenance.execution.running import run_table
 from lakehouse_maintenance.execution.watching import Watched, watch
-from lakehouse_maintenance.execution.work import Run
+from lakehouse_maintenance.execution.work import LEASE_TTL, OrphanSettings, Run
+from lakehouse_maintenance.model.actions import Action
 from lakehouse_maintenance.model.errors import InputError
 from lakehouse_maintenance.model.events import Event
 from lakehouse_maintenance.model.explanations import Explanation
@@ -39,11 +41,12 @@ from lakehouse_maintenance.model.health import TableHealth
 from lakehouse_maintenance.model.locations import Location
 from lakehouse_maintenance.model.names import TableName, TablePattern
 from lakehouse_maintenance.model.orphans import OrphanReport, OrphanResult
-from lakehouse_maintenance.model.outcomes import ApplyResult, TableOutcome
+from lakehouse_maintenance.model.outcomes import ApplyResult
 from lakehouse_maintenance.model.plans import Plan, TablePlan
 from lakehouse_maintenance.model.reviews import Review
 from lakehouse_maintenance.model.snapshots import MAIN_BRANCH
 from lakehouse_maintenance.planning.budget import within_budget
+from lakehouse_maintenance.planning.orphan_action import DIGEST
 from lakehouse_maintenance.planning.orphans import OrphanRequest, effective_age
 from lakehouse_maintenance.planning.tables import Request
 from lakehouse_maintenance.reaching import evidence_of, storage_for, storage_of_entry
@@ -102,34 +105,81 @@ class Lakehouse:
 
     def plan_for(self, names: Iterable[TableName], request: Request | None = None) -> Plan:
         """As `plan`, for names that need no looking up; one that does not exist is an entry with its error."""
-        asked = request or Request()
-        asked.check()
-        planned = plan_tables(map(self._target, names), self._memory, self.state.cache, self.progress, asked)
-        return Plan(now_text(), tuple(planned))
+        return self._planned(names, request or Request(), searches=True)
 
     def apply(self, plan: Plan, *, run_id: str | None = None) -> ApplyResult:
-        """Runs a plan; every file is checked again first, and what no longer fits is left alone."""
+        """Runs a plan; every file is checked again first, and what no longer fits is left alone.
+
+        Raises InputError for a plan that is to remove orphan files and does not say which: nobody looked for them.
+        """
+        for table in plan.tables:
+            for action in table.actions:
+                if action.action is Action.REMOVE_ORPHAN_FILES and DIGEST not in action.options:
+                    raise InputError(
+                        f"the plan does not say which orphan files of {table.table} to remove",
+                        field="tables",
+                        hint=f"plan them: plan {table.table} --action remove_orphan_files --out FILE",
+                    )
         run = self._run(plan.digest, run_id)
         targets = [self._planned_target(table) for table in plan.tables]
-        outcomes = tuple(self._run_one(run, target, table) for target, table in zip(targets, plan.tables, strict=True))
-        return ApplyResult(plan.digest, run.run_id, outcomes)
+        pairs = zip(targets, plan.tables, strict=True)
+        return ApplyResult(plan.digest, run.run_id, tuple(run_table(run, target, table) for target, table in pairs))
 
     def maintain(
-        self, tables: Sequence[str] = (), request: Request | None = None, *, run_id: str | None = None
+        self,
+        tables: Sequence[str] = (),
+        request: Request | None = None,
+        *,
+        run_id: str | None = None,
+        told: Callable[[Plan], None] = lambda plan: None,
     ) -> ApplyResult:
-        """Plans and applies: what the policies make due now within the budget, or what was asked for."""
-        return self.apply(self.due(tables, request), run_id=run_id)
+        """Plans and runs, table by table in the safe order: what the policies make due now within the budget, or what
+        was asked for. Each action is planned from what the action before left.
+
+        `told`: is given the first plan, before anything is done.
+        """
+        asked = request or Request()
+        asked.check()
+        plan = self._affordable(self._planned(self.tables(tables), asked, searches=False), asked)
+        told(plan)
+        run = self._run(plan.digest, run_id)
+
+        def afford(again: TablePlan) -> TablePlan:
+            return self._affordable(Plan(plan.created_at, (again,)), asked).tables[0]
+
+        outcomes = tuple(
+            maintain_table(run, self._planned_target(table), table, asked, afford) for table in plan.tables
+        )
+        return ApplyResult(plan.digest, run.run_id, outcomes)
 
     def due(self, tables: Sequence[str] = (), request: Request | None = None) -> Plan:
-        """The plan that `maintain` would apply: as `plan`, within today's budget where nobody asked for actions."""
+        """What `maintain` would begin with: as `plan`, within today's budget where nobody asked for actions."""
         (request or Request()).check()
         return self.due_for(self.tables(tables), request)
 
     def due_for(self, names: Iterable[TableName], request: Request | None = None) -> Plan:
         """As `due`, for names that need no looking up."""
-        plan = self.plan_for(names, request)
+        return self._affordable(self.plan_for(names, request), request or Request())
+
+    def _planned(self, names: Iterable[TableName], asked: Request, *, searches: bool) -> Plan:
+        """`searches`: orphan files that are to be removed are looked for now, so that the plan says which."""
+        asked.check()
+        run = self._run("", None)
+        one_at_a_time = threading.Lock()
+
+        def find(target: Target, wanted: OrphanRequest) -> OrphanResult:
+            # A search fills the evidence that the others use, and lists with all the calls in flight that are good.
+            with one_at_a_time:
+                return orphans_of_table(run, target, wanted, run.orphans, delete=False)
+
+        orphans = find if searches else None
+        targets = map(self._target, names)
+        planned = plan_tables(targets, self._memory, self.state.cache, self.progress, asked, orphans)
+        return Plan(now_text(), tuple(planned))
+
+    def _affordable(self, plan: Plan, asked: Request) -> Plan:
         budget = self.config.policies.default.budget
-        if (request is not None and request.actions is not None) or budget is None or budget.bytes_per_day is None:
+        if asked.actions is not None or budget is None or budget.bytes_per_day is None:
             return plan
         kept, _ = within_budget(plan.tables, budget.bytes_per_day, self._memory.spent_today())
         return Plan(plan.created_at, kept)
@@ -189,9 +239,10 @@ class Lakehouse:
         if asked.plan_digest is not None and len(targets) != 1:
             raise InputError("a digest is of one table", field="plan_digest", hint="name that table alone")
         run = self._run("", run_id)
-        settings = OrphanSettings(self.config.limits, self.config.shared_locations, self.config.quarantine.prefix)
         is_alone = len(targets) == 1
-        return (orphans_of_table(run, target, asked, settings, delete=delete, is_alone=is_alone) for target in targets)
+        return (
+            orphans_of_table(run, target, asked, run.orphans, delete=delete, is_alone=is_alone) for target in targets
+        )
 
     def last_run_ms(self, name: TableName, action: str) -> int | None:
         """When an action last ended well on a table, in ms since 1970; None where that is not remembered."""
@@ -365,6 +416,7 @@ class Lakehouse:
             progress=self.progress,
             memory_limit=self.config.engine.memory_limit,
             evidence=self._evidence(),
+            orphans=OrphanSettings(self.config.limits, self.config.shared_locations, self.config.quarantine.prefix),
             shared_locations=self.config.shared_locations,
         )
 
@@ -383,9 +435,6 @@ class Lakehouse:
 
     def _evidence(self) -> Evidence:
         return evidence_of(self.config, self.catalogs, self.state)
-
-    def _run_one(self, run: Run, target: Target, plan: TablePlan) -> TableOutcome:
-        return run_table(run, target, plan)
 
 
 def new_run_id() -> str:

@@ -12,6 +12,18 @@ from typing import Annotated
 import typer
 
 from lakehouse_maintenance import __version__
+from lakehouse_maintenance.cli.options import (
+    Actions,
+    Branch,
+    EngineName,
+    OlderThan,
+    Options,
+    RetainLast,
+    ShortRetention,
+    SortOrder,
+    Strategy,
+    Where,
+)
 from lakehouse_maintenance.cli.orphans import explain, orphans
 from lakehouse_maintenance.cli.quarantine import quarantine
 from lakehouse_maintenance.cli.review import review
@@ -38,24 +50,7 @@ Tables = Annotated[
         show_default=False,
     ),
 ]
-Actions = Annotated[
-    list[str] | None,
-    typer.Option("--action", metavar="ACTION", help="This action, due or not; repeatable. None: what is due."),
-]
 Out = Annotated[Path | None, typer.Option("--out", metavar="FILE", help="Write the plan to this file, for apply.")]
-Options = Annotated[
-    list[str] | None,
-    typer.Option("--option", metavar="NAME=VALUE", help="Option of rewrite_data_files, by Iceberg's name; repeatable."),
-]
-Where = Annotated[str | None, typer.Option("--where", metavar="FILTER", help="Only files that can hold such rows.")]
-Strategy = Annotated[str | None, typer.Option("--strategy", metavar="NAME", help="binpack, sort or zorder.")]
-SortOrder = Annotated[str | None, typer.Option("--sort-order", metavar="ORDER", help="Columns to sort by.")]
-OlderThan = Annotated[str | None, typer.Option("--older-than", metavar="AGE", help="Age for expiry, such as 5 days.")]
-RetainLast = Annotated[str | None, typer.Option("--retain-last", metavar="N", help="Snapshots that expiry keeps.")]
-ShortRetention = Annotated[
-    bool, typer.Option("--allow-short-retention", help="Go past the guard of the shortest retention.")
-]
-EngineName = Annotated[str | None, typer.Option("--engine", metavar="NAME", help="auto, embedded or spark.")]
 
 
 def _version(wanted: bool) -> None:
@@ -151,6 +146,7 @@ def plan(
     sort_order: SortOrder = None,
     older_than: OlderThan = None,
     retain_last: RetainLast = None,
+    branch: Branch = None,
     engine: EngineName = None,
     allow_short_retention: ShortRetention = False,
 ) -> int:
@@ -169,6 +165,7 @@ def plan(
         sort_order=sort_order,
         older_than=older_than,
         retain_last=retain_last,
+        branch=branch,
         engine=engine,
         allow_short_retention=allow_short_retention,
     )
@@ -202,6 +199,7 @@ def maintain(
     sort_order: SortOrder = None,
     older_than: OlderThan = None,
     retain_last: RetainLast = None,
+    branch: Branch = None,
     engine: EngineName = None,
     allow_short_retention: ShortRetention = False,
 ) -> int:
@@ -220,6 +218,7 @@ def maintain(
         sort_order=sort_order,
         older_than=older_than,
         retain_last=retain_last,
+        branch=branch,
         engine=engine,
         allow_short_retention=allow_short_retention,
     )

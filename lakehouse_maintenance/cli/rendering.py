@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from lakehouse_maintenance.cli.text import SHORT_DIGEST, count, files_and_bytes, printable, seconds, size
 from lakehouse_maintenance.model.actions import Action
+from lakehouse_maintenance.model.outcomes import NOT_RUN
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -77,8 +78,8 @@ def plan(data: Json, console: Console) -> None:
         _line(console, f"nothing to do on {count(len(data['tables']) - len(failed), 'table')}")
         return
     parts = []
-    for expires, what in ((False, "to read"), (True, "to delete")):
-        inputs = [action["inputs"] for action in actions if _expires(action) is expires]
+    for deletes, what in ((False, "to read"), (True, "to delete")):
+        inputs = [action["inputs"] for action in actions if _deletes(action) is deletes]
         if inputs:
             parts.append(f"{files_and_bytes(sum(i['files'] for i in inputs), sum(i['bytes'] for i in inputs))} {what}")
     _line(console, f"{count(len(actions), 'action')} on {count(len(planned), 'table')}: {'; '.join(parts)}")
@@ -93,6 +94,9 @@ def outcome(data: Json, console: Console) -> None:
         _line(console, f"{table['table']}: {table['status']}", style=STYLES.get(table["status"]))
         for action in table["actions"]:
             _outcome(console, action)
+        for skip in table["skipped"]:
+            if skip["reason"].startswith(NOT_RUN):
+                _line(console, f"  {skip['action']}: {skip['reason']}")
     rest = [table for table in data["tables"] if not table["actions"]]
     _section(console, "Left alone", (f"{t['table']}: {t['reason']}" for t in rest if t["status"] == "skipped"))
     _section(console, "Recovered", (_recovered(t["table"], one) for t in data["tables"] for one in t["recovered"]))
@@ -186,6 +190,9 @@ def _planned(console: Console, action: Mapping[str, Any]) -> None:
     if _expires(action):
         _planned_expiry(console, action)
         return
+    if action["action"] == Action.REMOVE_ORPHAN_FILES:
+        _planned_orphans(console, action)
+        return
     inputs, expected = action["inputs"], action["expected"]
     gain = count(expected["fewer_files"], "file")
     if expected["fewer_deletes"]:
@@ -211,6 +218,25 @@ def _planned_expiry(console: Console, action: Mapping[str, Any]) -> None:
     _line(console, f"    deletes   {files_and_bytes(inputs['files'], inputs['bytes'])}")
     if action["notes"]:
         _line(console, f"    after     {'; '.join(action['notes'])}")
+
+
+def _planned_orphans(console: Console, action: Mapping[str, Any]) -> None:
+    inputs = action["inputs"]
+    _line(console, f"  {action['action']} ({action['engine']}, {action['control']})")
+    _line(console, f"    why       {action['reason']}")
+    if inputs["files"]:
+        how = "deletes " if action["options"]["removal"] == "delete" else "moves   "
+        _line(console, f"    {how}  {files_and_bytes(inputs['files'], inputs['bytes'])} that no table references")
+    for note in action["notes"]:
+        _line(console, f"    note      {note}")
+
+
+def _deleted_outcome(console: Console, action: Mapping[str, Any]) -> None:
+    actual = action["actual"]
+    if action["verified"] is not None:
+        how = f"{files_and_bytes(actual['deleted_files'], actual['deleted_bytes'])} removed"
+        _line(console, f"    {how}, in {seconds(actual['seconds'])}")
+        _line(console, f"    {'verified' if action['verified'] else 'NOT VERIFIED'}")
 
 
 def _expiry_outcome(console: Console, action: Mapping[str, Any]) -> None:
@@ -240,6 +266,10 @@ def _recovered(table: str, one: Mapping[str, Any]) -> str:
     return f"{table}: run {one['run_id']}, {one['action']}: {one['found']}; {one['status']}: {one['done']}"
 
 
+def _deletes(action: Mapping[str, Any]) -> bool:
+    return action["action"] in (Action.EXPIRE_SNAPSHOTS, Action.REMOVE_ORPHAN_FILES, Action.PRUNE_METADATA)
+
+
 def _expires(action: Mapping[str, Any]) -> bool:
     return bool(action["action"] == Action.EXPIRE_SNAPSHOTS)
 
@@ -251,6 +281,8 @@ def _outcome(console: Console, action: Mapping[str, Any]) -> None:
         _expiry_outcome(console, action)
     elif action["action"] == "rollback":
         _rollback_outcome(console, action)
+    elif action["action"] == Action.REMOVE_ORPHAN_FILES:
+        _deleted_outcome(console, action)
     elif action["snapshot_id"] is not None:
         rewritten = count(actual["rewritten_data_files"], "file")
         removed = actual["removed_delete_files"]

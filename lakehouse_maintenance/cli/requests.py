@@ -15,14 +15,15 @@ from lakehouse_maintenance.model.nearest import suggestion
 from lakehouse_maintenance.model.plans import Plan
 
 if TYPE_CHECKING:
+    from datetime import timedelta
+
     from lakehouse_maintenance.planning.expiring import ExpiryRequest
+    from lakehouse_maintenance.planning.orphans import OrphanRequest
     from lakehouse_maintenance.planning.tables import Request
 
 ACTIONS = tuple(action.value for action in Action)
 ENGINES = ("auto", "embedded", "spark")
 STRATEGIES = ("binpack", "sort", "zorder")
-EXPIRY_OPTIONS = ("snapshot-ids", "clean-expired-metadata", "max-concurrent-deletes", "stream-results")
-"""Of Iceberg's expire_snapshots. The last two change nothing here: files are always streamed, a batch at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,84 +37,107 @@ class Asked:
     sort_order: str | None = None
     older_than: str | None = None
     retain_last: str | None = None
+    branch: str | None = None
     engine: str | None = None
     allow_short_retention: bool = False
 
     def request(self) -> Request:
         """Raises InputError that names the option: for a value that is none, and for an option that nothing asked
         for would heed."""
+        from lakehouse_maintenance.config.action_options import check_action_options, spread
         from lakehouse_maintenance.planning.tables import Request
 
         actions = tuple(dict.fromkeys(Action(one_of(name, ACTIONS, "--action")) for name in self.actions))
-        expiry_options, options = split_options(pairs(self.options, "--option"))
+        self._refuse_ignored(actions)
+        by_action = spread(pairs(self.options, "--option"), actions)
+        for action, options in by_action.items():
+            check_action_options(action, options, field="option")
         request = Request(
             actions=actions or None,
-            options=options,
+            options=by_action.pop(Action.REWRITE_DATA_FILES, {}),
             engine=None if self.engine is None else engine_name(self.engine),
             where=_not_blank(self.where, "--where"),
             strategy=None if self.strategy is None else one_of(self.strategy, STRATEGIES, "--strategy"),
             sort_order=_not_blank(self.sort_order, "--sort-order"),
-            expiry=self._expiry(expiry_options),
+            expiry=self._expiry(actions, by_action.get(Action.EXPIRE_SNAPSHOTS, {})),
+            orphans=self._orphans(actions, by_action.get(Action.REMOVE_ORPHAN_FILES, {})),
+            by_action=by_action,
+            branch=_not_blank(self.branch, "--branch"),
         )
-        self._refuse_ignored(actions, options, expiry_options)
         request.check()
         return request
 
-    def _expiry(self, options: Mapping[str, str]) -> ExpiryRequest:
-        from lakehouse_maintenance.model.intervals import parse_duration
+    def _expiry(self, actions: Collection[Action], options: Mapping[str, str]) -> ExpiryRequest:
         from lakehouse_maintenance.planning.expiring import ExpiryRequest
 
+        if not _means(actions, Action.EXPIRE_SNAPSHOTS):
+            return ExpiryRequest()
         return ExpiryRequest(
-            older_than=None if self.older_than is None else parse_duration(self.older_than, field="--older-than"),
+            older_than=self._age(),
             retain_last=None if self.retain_last is None else whole_number(self.retain_last, "--retain-last"),
-            snapshot_ids=tuple(
-                whole_number(text, "--option snapshot-ids")
-                for text in options.get("snapshot-ids", "").replace(",", " ").split()
-            ),
-            clean_expired_metadata=_truth(options.get("clean-expired-metadata", "false"), "clean-expired-metadata"),
+            snapshot_ids=tuple(int(text) for text in options.get("snapshot-ids", "").replace(",", " ").split()),
+            clean_expired_metadata=options.get("clean-expired-metadata", "false").strip().lower() == "true",
             allow_short_retention=self.allow_short_retention,
+            max_concurrent_deletes=_count(options.get("max-concurrent-deletes")),
         )
 
-    def _refuse_ignored(
-        self, actions: Collection[Action], options: Mapping[str, str], expiry_options: Mapping[str, str]
-    ) -> None:
-        given: dict[Action, dict[str, object]] = {
-            Action.EXPIRE_SNAPSHOTS: {
-                "--older-than": self.older_than,
-                "--retain-last": self.retain_last,
-                "--allow-short-retention": self.allow_short_retention,
-                "--option": expiry_options,
-            },
-            Action.REWRITE_DATA_FILES: {
-                "--option": options,
-                "--where": self.where,
-                "--strategy": self.strategy,
-                "--sort-order": self.sort_order,
-            },
+    def _orphans(self, actions: Collection[Action], options: Mapping[str, str]) -> OrphanRequest:
+        """An age, and the word for a short one, count for orphan files only where these were asked for by name: who
+        means snapshots must not shorten the age at which files are taken for nobody's."""
+        from lakehouse_maintenance.config.action_options import aliases
+        from lakehouse_maintenance.model.locations import Location
+        from lakehouse_maintenance.planning.orphans import OrphanRequest
+
+        is_named = Action.REMOVE_ORPHAN_FILES in actions
+        location = options.get("location")
+        if location is not None:
+            Location.parse(location)
+        mode = options.get("prefix-mismatch-mode")
+        return OrphanRequest(
+            older_than=self._age() if is_named else None,
+            location=location,
+            prefix_mismatch_mode=None if mode is None else mode.strip().upper(),
+            equal_schemes=aliases(options.get("equal-schemes", "")),
+            equal_authorities=aliases(options.get("equal-authorities", "")),
+            allow_short_retention=is_named and self.allow_short_retention,
+            max_concurrent_deletes=_count(options.get("max-concurrent-deletes")),
+        )
+
+    def _age(self) -> timedelta | None:
+        from lakehouse_maintenance.model.intervals import parse_duration
+
+        return None if self.older_than is None else parse_duration(self.older_than, field="--older-than")
+
+    def _refuse_ignored(self, actions: Collection[Action]) -> None:
+        from lakehouse_maintenance.planning.tables import OF_BRANCHES
+
+        expiry, orphans, rewrite = Action.EXPIRE_SNAPSHOTS, Action.REMOVE_ORPHAN_FILES, Action.REWRITE_DATA_FILES
+        heeded: dict[str, tuple[object, tuple[Action, ...]]] = {
+            "--older-than": (self.older_than, (expiry, orphans)),
+            "--retain-last": (self.retain_last, (expiry,)),
+            "--allow-short-retention": (self.allow_short_retention, (expiry, orphans)),
+            "--where": (self.where, (rewrite,)),
+            "--strategy": (self.strategy, (rewrite,)),
+            "--sort-order": (self.sort_order, (rewrite,)),
+            "--branch": (self.branch, OF_BRANCHES),
         }
-        for action, by_option in given.items():
-            if not actions or action in actions:
-                continue
-            for option, value in by_option.items():
-                if value:
-                    raise InputError(
-                        f"{option} is for {action}, which is not among the actions asked for",
-                        field=option,
-                        hint=f"add --action {action}, or leave {option} out",
-                    )
+        for option, (value, by) in heeded.items():
+            if value and not any(_means(actions, action) for action in by):
+                names = " and ".join(by)
+                raise InputError(
+                    f"{option} is for {names}, which is not among the actions asked for",
+                    field=option,
+                    hint=f"add --action {by[0]}, or leave {option} out",
+                )
 
 
-def split_options(options: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
-    """Options of expire_snapshots, by our spelling of Iceberg's names, and the others."""
-    of_expiry: dict[str, str] = {}
-    others: dict[str, str] = {}
-    for name, value in options.items():
-        spelled = name.replace("_", "-")
-        if spelled in EXPIRY_OPTIONS:
-            of_expiry[spelled] = value
-        else:
-            others[name] = value
-    return of_expiry, others
+def _means(actions: Collection[Action], action: Action) -> bool:
+    """None named: whatever is due."""
+    return not actions or action in actions
+
+
+def _count(text: str | None) -> int | None:
+    return None if text is None else int(text)
 
 
 def whole_number(text: str, option: str) -> int:
@@ -121,12 +145,6 @@ def whole_number(text: str, option: str) -> int:
     if not text.strip().isdigit():
         raise InputError(f"{option} cannot be {text!r}", field=option, hint="write a whole number")
     return int(text)
-
-
-def _truth(text: str, option: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise InputError(f"{option} cannot be {text!r}", field=f"--option {option}", hint="write true or false")
-    return text.lower() == "true"
 
 
 def pairs(texts: Sequence[str], option: str) -> dict[str, str]:

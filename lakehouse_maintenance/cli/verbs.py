@@ -46,12 +46,9 @@ def run_maintenance(session: Session, tables: Sequence[str], asked: Asked, out: 
     request = asked.request()
     check_out(out)
     with session.lakehouse() as lakehouse:
-        plan = lakehouse.due(tables, request)
         if dry_run:
-            return _show_plan(session, plan, out)
-        if out is not None:
-            write_plan(plan, out)
-        result = lakehouse.apply(plan)
+            return _show_plan(session, lakehouse.due(tables, request), out)
+        result = lakehouse.maintain(tables, request, told=lambda plan: _write(plan, out))
     session.show(result.as_json(), rendering.outcome)
     return int(not result.ok)
 
@@ -122,9 +119,14 @@ def _show_entries(session: Session, found: Sequence[Quarantined]) -> int:
     return int(not all(one.ok for one in found))
 
 
-def _show_plan(session: Session, plan: Plan, out: Path | None) -> int:
+def _write(plan: Plan, out: Path | None) -> None:
     if out is not None:
         write_plan(plan, out)
+
+
+def _show_plan(session: Session, plan: Plan, out: Path | None) -> int:
+    _write(plan, out)
+    if out is not None:
         session.say(f"plan {plan.digest} is in {out}")
     session.show(plan.as_json(), rendering.plan)
     return int(any(table.error is not None for table in plan.tables))

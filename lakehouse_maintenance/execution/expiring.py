@@ -36,7 +36,10 @@ if TYPE_CHECKING:
 
 def expire(run: Run, target: Target, plan: TablePlan, action: PlannedAction, lease: Lease, work: Work) -> ActionOutcome:
     """Lets the planned snapshots go, as far as the same rule lets them go now, and deletes what only they reached."""
-    deletion = Deletion(run, target, action.action, lease)
+    concurrency = action.options.get("max-concurrent-deletes")
+    deletion = Deletion(
+        run, target, action.action, lease, concurrency=None if concurrency is None else int(concurrency)
+    )
     observed = observe(target.catalog, target.name, run.cache)
     _refuse(observed.metadata, plan, target, action)
     deletion.refuse(observed.metadata)
@@ -83,7 +86,7 @@ def still_expired(metadata: Metadata, target: Target, action: PlannedAction) -> 
     facts = expiry_facts(metadata)
     policy = planned_policy(target.policy.expire_snapshots, action.options)
     asked = [int(text) for text in action.options.get("snapshot-ids", "").split(",") if text]
-    fresh = decide(facts, policy, asked, now_ms(), target.longest_reader)
+    fresh = decide(facts, policy, asked, now_ms(), target.longest_reader, action.options.get("branch"))
     refs = tuple(ref for ref in fresh.refs if ref in action.refs)
     heads_that_stay = {ref.snapshot_id for ref in facts.refs if ref.name not in refs}
     planned = set(action.snapshots)
@@ -130,6 +133,7 @@ def _outcome(
         kept_files=sum(removal.kept.values()),
         failed_files=len(removal.failed),
         unknown_files=len(removal.unknown),
+        deleted_kinds=dict(removal.kinds),
     )
     target = deletion.target
     checks = (kept_snapshots_present(target.catalog, target.name, deletion.run.cache),)

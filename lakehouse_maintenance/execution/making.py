@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, TypeVar
 
@@ -16,10 +17,14 @@ from lakehouse_maintenance.execution.memory import Memory
 from lakehouse_maintenance.execution.observe import Observed, expiry_facts, health_of, observe
 from lakehouse_maintenance.execution.progress import Progress
 from lakehouse_maintenance.iceberg.manifests import BlobCache
+from lakehouse_maintenance.model.actions import Action
 from lakehouse_maintenance.model.errors import LakehouseError
 from lakehouse_maintenance.model.health import TableHealth
 from lakehouse_maintenance.model.names import TableName
+from lakehouse_maintenance.model.orphans import OrphanResult
 from lakehouse_maintenance.model.plans import Skip, TablePlan
+from lakehouse_maintenance.planning.orphan_action import FindOrphans
+from lakehouse_maintenance.planning.orphans import OrphanRequest
 from lakehouse_maintenance.planning.tables import Request, Subject, Throughput, plan_table
 
 if TYPE_CHECKING:
@@ -65,15 +70,21 @@ def measure_tables(
 
 
 def plan_tables(
-    targets: Iterable[Target], memory: Memory, cache: BlobCache | None, progress: Progress, request: Request
+    targets: Iterable[Target],
+    memory: Memory,
+    cache: BlobCache | None,
+    progress: Progress,
+    request: Request,
+    orphans: Callable[[Target, OrphanRequest], OrphanResult] | None = None,
 ) -> Iterator[TablePlan]:
-    """The plan of each table, in their order."""
+    """The plan of each table, in their order. `orphans`: looks for a table's orphan files; None: nobody looks now."""
     throughput = memory.throughput()
 
     def one(target: Target) -> TablePlan:
         try:
             observed = observe(target.catalog, target.name, cache)
-            plan = plan_one(observed, target, memory, request, throughput)
+            find = None if orphans is None else partial(orphans, target)
+            plan = plan_one(observed, target, memory, request, throughput, orphans=find)
             left = tuple(Skip("recovery", text) for text in memory.pending(str(target.name)))
             return replace(plan, skipped=(*plan.skipped, *left))
         except LakehouseError as error:
@@ -85,9 +96,19 @@ def plan_tables(
     return _each(targets, one, progress, "planning")
 
 
-def plan_one(observed: Observed, target: Target, memory: Memory, request: Request, throughput: Throughput) -> TablePlan:
-    """The plan of a table that was just looked at."""
-    return plan_subject(observed, subject_of(observed, target, memory), request, throughput)
+def plan_one(
+    observed: Observed,
+    target: Target,
+    memory: Memory,
+    request: Request,
+    throughput: Throughput,
+    *,
+    orphans: FindOrphans | None = None,
+    only: Collection[Action] | None = None,
+) -> TablePlan:
+    """The plan of a table that was just looked at. `only`: as for `plan_table`."""
+    subject = subject_of(observed, target, memory)
+    return plan_subject(observed, subject, request, throughput, orphans=orphans, only=only)
 
 
 def subject_of(observed: Observed, target: Target, memory: Memory) -> Subject:
@@ -107,7 +128,15 @@ def subject_of(observed: Observed, target: Target, memory: Memory) -> Subject:
     )
 
 
-def plan_subject(observed: Observed, subject: Subject, request: Request, throughput: Throughput) -> TablePlan:
+def plan_subject(
+    observed: Observed,
+    subject: Subject,
+    request: Request,
+    throughput: Throughput,
+    *,
+    orphans: FindOrphans | None = None,
+    only: Collection[Action] | None = None,
+) -> TablePlan:
     """The plan at the subject's moment."""
     return plan_table(
         subject,
@@ -115,6 +144,8 @@ def plan_subject(observed: Observed, subject: Subject, request: Request, through
         request=request,
         throughput=throughput,
         reach=observed.reach,
+        orphans=orphans,
+        only=only,
     )
 
 

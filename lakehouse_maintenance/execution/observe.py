@@ -86,7 +86,8 @@ def observe(catalog: Catalog, name: TableName, cache: BlobCache | None = None) -
 
 def expiry_facts(metadata: Metadata) -> ExpiryFacts:
     """Snapshots and refs, for retention rules."""
-    return ExpiryFacts(metadata.snapshot_facts(), tuple(metadata.refs.values()), metadata.properties)
+    refs = tuple(metadata.refs.values())
+    return ExpiryFacts(metadata.snapshot_facts(), refs, metadata.properties, metadata.began_ms())
 
 
 def health_of(

@@ -36,7 +36,7 @@ from lakehouse_maintenance.execution.missing import missing_file
 from lakehouse_maintenance.execution.observe import observe
 from lakehouse_maintenance.execution.unanswered import unanswered
 from lakehouse_maintenance.execution.versions import versions_kept
-from lakehouse_maintenance.execution.work import Blocked, Run
+from lakehouse_maintenance.execution.work import Blocked, OrphanSettings, Run
 from lakehouse_maintenance.iceberg.metadata import Metadata
 from lakehouse_maintenance.model.errors import InputError
 from lakehouse_maintenance.model.locations import Location
@@ -57,22 +57,13 @@ from lakehouse_maintenance.state import State
 from lakehouse_maintenance.storage import Storage
 
 if TYPE_CHECKING:
-    from lakehouse_maintenance.config.settings import Limits, SharedLocation
+    from lakehouse_maintenance.config.settings import SharedLocation
 
 
 LOCATION = "--location"
 """Field of the error about a folder that was asked for, and is not the table's."""
 
 NOT_GIVEN = "shared_locations does not give it to this table"
-
-
-@dataclass(frozen=True, slots=True)
-class OrphanSettings:
-    """What `lakehouse.yaml` says beside the policies."""
-
-    limits: Limits
-    shared: tuple[SharedLocation, ...] = ()
-    quarantine_prefix: str = "_lakehouse_maintenance_quarantine"
 
 
 @dataclass

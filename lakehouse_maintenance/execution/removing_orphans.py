@@ -13,11 +13,10 @@ from lakehouse_maintenance.execution.clock import now_ms, now_text
 from lakehouse_maintenance.execution.deleting import Deletion
 from lakehouse_maintenance.execution.guards import refuse_blocked
 from lakehouse_maintenance.execution.making import Target, describe
-from lakehouse_maintenance.execution.orphan_search import LOCATION, OrphanSettings, Search, search, shared_refusal, told
+from lakehouse_maintenance.execution.orphan_search import LOCATION, Search, search, shared_refusal, told
 from lakehouse_maintenance.execution.recovery import Recovery
-from lakehouse_maintenance.execution.running import LEASE_TTL
 from lakehouse_maintenance.execution.verify import kept_snapshots_present
-from lakehouse_maintenance.execution.work import Blocked, Run
+from lakehouse_maintenance.execution.work import LEASE_TTL, Blocked, OrphanSettings, Run
 from lakehouse_maintenance.model.actions import Action, Status
 from lakehouse_maintenance.model.errors import InputError, LakehouseError, LeaseHeldError
 from lakehouse_maintenance.model.events import Event
@@ -53,7 +52,7 @@ def orphans_of_table(
                 recovery = Recovery(run, target, lease)
                 recovery.tell_outcomes()
                 left = recovery.finish_lists()
-                result = _remove(run, target, asked, settings, lease)
+                result = _remove(run, target, asked, settings, lease, is_told=False)
     except (Blocked, LeaseHeldError) as error:
         why = describe(error) if isinstance(error, LeaseHeldError) else str(error)
         result = OrphanResult(name, Status.BLOCKED, why, dry_run=not delete)
@@ -73,6 +72,15 @@ def orphans_of_table(
         result = _with_recovery(result, recovery, left)
     run.progress.end(name, result.status)
     return result
+
+
+def remove_orphans(
+    run: Run, target: Target, asked: OrphanRequest, settings: OrphanSettings, lease: Lease, *, uuid: str | None
+) -> OrphanResult:
+    """As `orphans_of_table` with `delete`, for a run that holds the table's lease, has finished what earlier runs left,
+    and tells the journal itself. `uuid`: of the table that is meant. Raises Blocked, InputError, LakehouseError."""
+    _refuse_pending(run, target, asked)
+    return _remove(run, target, asked, settings, lease, is_told=True, uuid=uuid)
 
 
 def _with_recovery(result: OrphanResult, recovery: Recovery, left: list[str]) -> OrphanResult:
@@ -118,8 +126,19 @@ def _refuse_other_digest(asked: OrphanRequest, result: OrphanResult) -> None:
         )
 
 
-def _remove(run: Run, target: Target, asked: OrphanRequest, settings: OrphanSettings, lease: Lease) -> OrphanResult:
+def _remove(
+    run: Run,
+    target: Target,
+    asked: OrphanRequest,
+    settings: OrphanSettings,
+    lease: Lease,
+    *,
+    is_told: bool,
+    uuid: str | None = None,
+) -> OrphanResult:
     found = search(run, target, asked, settings, to_remove=True)
+    if uuid is not None and found.metadata.uuid != uuid:
+        raise Blocked(f"{target.name} is another table than the planned one")
     refuse_blocked(found.metadata, None, target)
     result = replace(_found(target, found), dry_run=False)
     _refuse_other_digest(asked, result)
@@ -129,7 +148,7 @@ def _remove(run: Run, target: Target, asked: OrphanRequest, settings: OrphanSett
     if not found.files:
         run.memory.ran(str(target.name), _ACTION, now_ms())
         return replace(result, reason="no orphan files")
-    return _delete(run, target, asked, settings, found, result, lease)
+    return _delete(run, target, asked, settings, found, result, lease, is_told=is_told)
 
 
 def _delete(
@@ -140,7 +159,10 @@ def _delete(
     found: Search,
     result: OrphanResult,
     lease: Lease,
+    *,
+    is_told: bool,
 ) -> OrphanResult:
+    """`is_told`: the caller tells the journal what is intended, and what came of it."""
     name = str(target.name)
     run = replace(run, digest=result.digest or "")
     shares_with = sorted(told(name, settings.shared))
@@ -153,7 +175,8 @@ def _delete(
         spelling=found.spelling,
         concurrency=asked.max_concurrent_deletes,
     )
-    _journal(run, name, "intent", None, found.orphans, found.orphan_bytes, {"fence": lease.fence})
+    if not is_told:
+        _journal(run, name, "intent", None, found.orphans, found.orphan_bytes, {"fence": lease.fence})
     removal = Removal()
     ended: str | None = "it was interrupted"
     moved_to: list[str] = []
@@ -183,8 +206,10 @@ def _delete(
             outcome = replace(
                 outcome, status=Status.FAILED, reason=f"{outcome.reason}; {check.name}: {check.detail}".lstrip("; ")
             )
+        outcome = replace(outcome, is_verified=check.passed)
         details = {**removal.as_json(), "error": outcome.reason, "verified": check.passed}
-        _journal(run, name, "outcome", outcome.status, outcome.deleted_files, outcome.deleted_bytes, details)
+        if not is_told:
+            _journal(run, name, "outcome", outcome.status, outcome.deleted_files, outcome.deleted_bytes, details)
     if outcome.status is Status.DONE:
         run.memory.ran(name, _ACTION, now_ms())
         run.memory.ran(name, _removed_from(found), now_ms())

@@ -13,6 +13,7 @@ from lakehouse_maintenance.execution.clock import now_text
 from lakehouse_maintenance.execution.guards import refuse_blocked
 from lakehouse_maintenance.execution.making import Target, describe
 from lakehouse_maintenance.execution.observe import Observed, observe
+from lakehouse_maintenance.execution.shrinking import shrink_note
 from lakehouse_maintenance.execution.traces import BASE, WRITING
 from lakehouse_maintenance.execution.verify import verify_rewrite
 from lakehouse_maintenance.execution.work import Run, Work, named_files
@@ -259,8 +260,9 @@ def _finish(
         groups_done=len(groups),
         groups_dropped=work.groups_dropped,
         attempts=committed.attempts,
+        rewritten_bytes=sum(file.size for group in groups for file in group.inputs),
     )
-    read = sum(file.size for group in groups for file in group.inputs)
+    read = actual.rewritten_bytes
     checks = _verify(run, target, committed, groups)
     try:
         run.memory.took(read, actual.seconds)
@@ -269,7 +271,7 @@ def _finish(
         # The table is as it should be; only what we remember of it is not.
         work.notes.append(f"not counted against the budget: {describe(error)}")
     failed = [check for check in checks if not check.passed]
-    notes = [*work.notes, "storage shrinks when the snapshots before this one expire"]
+    notes = [*work.notes, shrink_note(run, target, committed.snapshot_id, action.branch)]
     return ActionOutcome(
         action=action.action,
         status=Status.FAILED if failed else Status.DONE,

@@ -14,9 +14,8 @@ from lakehouse_maintenance.execution.guards import refuse_blocked
 from lakehouse_maintenance.execution.making import Target, describe
 from lakehouse_maintenance.execution.observe import Observed, observe
 from lakehouse_maintenance.execution.recovery import Recovery
-from lakehouse_maintenance.execution.running import LEASE_TTL
 from lakehouse_maintenance.execution.verify import live_files_present
-from lakehouse_maintenance.execution.work import ROLLBACK, Blocked, Run, Work
+from lakehouse_maintenance.execution.work import LEASE_TTL, ROLLBACK, Blocked, Run, Work
 from lakehouse_maintenance.iceberg.metadata import MAIN, Metadata
 from lakehouse_maintenance.iceberg.metadata import Snapshot as SnapshotInfo
 from lakehouse_maintenance.iceberg.rollback import RollbackCommit, ancestry

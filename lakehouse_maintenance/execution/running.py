@@ -4,40 +4,69 @@ In order, for each table:
   1. take the table's lease (nobody else of us works on it);
   2. finish what an earlier run left (recovery): intents without outcome, lists of files half removed, files that were
      written and not committed;
-  3. for each action: journal the intent, run it (rewriting, expiring), journal the outcome;
+  3. for each action, in the safe order: journal the intent, run it (rewriting, expiring, …), journal the outcome;
   4. remove what this run wrote and did not commit, as far as it is proven. After an unknown commit nothing is.
-Each action looks at the table afresh and checks the plan again by the predicates that made it.
+Each action looks at the table afresh and checks the plan again by the predicates that made it. After one that failed,
+is blocked or unknown nothing more is done to the table: what comes later builds on it, or deletes.
 """
 
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict, replace
-from datetime import timedelta
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from lakehouse_maintenance.execution.clock import now_ms, now_text
 from lakehouse_maintenance.execution.expiring import expire
 from lakehouse_maintenance.execution.making import Target, describe
+from lakehouse_maintenance.execution.orphan_action import remove
 from lakehouse_maintenance.execution.recovery import Recovery, anything_left
 from lakehouse_maintenance.execution.rewriting import rewrite
-from lakehouse_maintenance.execution.work import Blocked, Run, Work, named_files
+from lakehouse_maintenance.execution.work import LEASE_TTL, Blocked, Run, Work, named_files
 from lakehouse_maintenance.model.actions import Action, Status
 from lakehouse_maintenance.model.errors import CommitUnknownError, LakehouseError, LeaseHeldError
 from lakehouse_maintenance.model.events import Event
-from lakehouse_maintenance.model.outcomes import ActionOutcome, Actual, Recovered, TableOutcome
-from lakehouse_maintenance.model.plans import PlannedAction, TablePlan
+from lakehouse_maintenance.model.outcomes import NOT_RUN, ActionOutcome, Actual, Recovered, TableOutcome
+from lakehouse_maintenance.model.plans import PlannedAction, Skip, TablePlan
+from lakehouse_maintenance.model.procedures import procedure_results
 from lakehouse_maintenance.state import Lease
 
 _logger = logging.getLogger(__name__)
 
-LEASE_TTL = timedelta(minutes=2)
-"""How long a killed run keeps others from its table. A living one renews its lease three times in this time."""
+STOPS = (Status.FAILED, Status.BLOCKED, Status.UNKNOWN)
+"""After an action that ended so, no other is begun on the table."""
 
 
-def run_table(run: Run, target: Target, plan: TablePlan) -> TableOutcome:
-    """Runs what is planned for a table. Never raises for what concerns this table alone."""
+@dataclass
+class Ran:
+    """What was done to a table, as far as it went, and what was not and why."""
+
+    outcomes: list[ActionOutcome] = field(default_factory=list)
+    skipped: list[Skip] = field(default_factory=list)
+
+    @property
+    def stopped_by(self) -> ActionOutcome | None:
+        """The action after which nothing more may be begun."""
+        last = self.outcomes[-1] if self.outcomes else None
+        return last if last is not None and last.status in STOPS else None
+
+    def leave(self, action: str) -> None:
+        """Tells that the action is not begun, since the one before it did not end well."""
+        before = self.stopped_by
+        assert before is not None, "nothing stands against the action"
+        self.skipped.append(Skip(action, f"{NOT_RUN}{before.action} before it ended as {before.status}"))
+
+
+Steps = Callable[[Lease], Ran]
+"""Works on one table under its lease."""
+
+
+def run_table(run: Run, target: Target, plan: TablePlan, steps: Steps | None = None) -> TableOutcome:
+    """Runs what is planned for a table, exactly, or the steps in its place. Never raises for what concerns this table
+    alone."""
     name = plan.table
+    work = steps or (lambda lease: run_planned(run, target, plan, lease))
     if plan.error is not None:
         return TableOutcome(name, Status.FAILED, plan.error)
     recovery: Recovery | None = None
@@ -50,8 +79,8 @@ def run_table(run: Run, target: Target, plan: TablePlan) -> TableOutcome:
             recovery.tell_outcomes()
             left = "; ".join(recovery.finish_lists())
             recovery.clean()
-            outcomes = _run_actions(run, target, plan, lease)
-            _clean_up(recovery, name, outcomes)
+            ran = work(lease)
+            _clean_up(recovery, name, ran.outcomes)
     except LeaseHeldError as error:
         if not plan.actions:
             # What is open there is the work of the run that holds the lease.
@@ -60,22 +89,24 @@ def run_table(run: Run, target: Target, plan: TablePlan) -> TableOutcome:
     except LakehouseError as error:
         found = () if recovery is None else recovery.recovered
         return TableOutcome(name, Status.FAILED, describe(error), recovered=found)
-    return _table_outcome(plan, outcomes, left, recovery.recovered)
+    return _table_outcome(plan, ran, left, recovery.recovered)
 
 
-def _table_outcome(
-    plan: TablePlan, outcomes: list[ActionOutcome], left: str, recovered: tuple[Recovered, ...]
-) -> TableOutcome:
-    name = plan.table
+_WORST_FIRST = (Status.UNKNOWN, Status.FAILED, Status.BLOCKED, Status.DONE, Status.SKIPPED)
+"""A table that had one action done, and another with nothing left to do, is done."""
+
+
+def _table_outcome(plan: TablePlan, ran: Ran, left: str, recovered: tuple[Recovered, ...]) -> TableOutcome:
+    name, outcomes, skipped = plan.table, tuple(ran.outcomes), (*plan.skipped, *ran.skipped)
     if not outcomes:
         if left:
-            return TableOutcome(name, Status.FAILED, left, recovered=recovered)
-        return TableOutcome(name, Status.SKIPPED, _why_not(plan), recovered=recovered)
-    worst = next((o for o in outcomes if o.status is not Status.DONE), outcomes[0])
+            return TableOutcome(name, Status.FAILED, left, recovered=recovered, skipped=skipped)
+        return TableOutcome(name, Status.SKIPPED, _why_not(plan), recovered=recovered, skipped=skipped)
+    worst = min(outcomes, key=lambda outcome: _WORST_FIRST.index(outcome.status))
     if left and worst.status in (Status.DONE, Status.SKIPPED):
-        return TableOutcome(name, Status.FAILED, left, tuple(outcomes), recovered)
+        return TableOutcome(name, Status.FAILED, left, outcomes, recovered, skipped)
     reason = "; ".join(filter(None, (worst.error, left)))
-    return TableOutcome(name, worst.status, reason, tuple(outcomes), recovered)
+    return TableOutcome(name, worst.status, reason, outcomes, recovered, skipped)
 
 
 def _clean_up(recovery: Recovery, name: str, outcomes: list[ActionOutcome]) -> None:
@@ -93,16 +124,19 @@ def _why_not(plan: TablePlan) -> str:
     return "; ".join(f"{skip.action}: {skip.reason}" for skip in plan.skipped)
 
 
-def _run_actions(run: Run, target: Target, plan: TablePlan, lease: Lease) -> list[ActionOutcome]:
-    outcomes: list[ActionOutcome] = []
+def run_planned(run: Run, target: Target, plan: TablePlan, lease: Lease) -> Ran:
+    """The actions of a plan, in their order; what is not in the plan is not done."""
+    ran = Ran()
     for action in plan.actions:
-        outcomes.append(_run_action(run, target, plan, action, lease))
-        if outcomes[-1].status in (Status.UNKNOWN, Status.BLOCKED):
-            break  # after an unknown commit nothing is cleaned up
-    return outcomes
+        if ran.stopped_by is not None:
+            ran.leave(action.action)
+        else:
+            ran.outcomes.append(run_action(run, target, plan, action, lease))
+    return ran
 
 
-def _run_action(run: Run, target: Target, plan: TablePlan, action: PlannedAction, lease: Lease) -> ActionOutcome:
+def run_action(run: Run, target: Target, plan: TablePlan, action: PlannedAction, lease: Lease) -> ActionOutcome:
+    """One action, with its intent and its outcome in the journal. Raises only what ends the process."""
     name = plan.table
     intent = Event(
         at=now_text(),
@@ -138,6 +172,8 @@ def _run_action(run: Run, target: Target, plan: TablePlan, action: PlannedAction
         outcome = replace(outcome, error=f"unexpected {type(error).__name__}: {error}")
     finally:
         outcome = _with_commit(outcome, work)
+        if outcome.status is not Status.SKIPPED and not outcome.results:
+            outcome = replace(outcome, results=procedure_results(outcome.action, outcome.actual))
         # Also after Ctrl-C: what was written is told, the lease is given back, nothing is half committed.
         _record_outcome(run, name, action, outcome, work)
         run.progress.end(name, outcome.status)
@@ -162,7 +198,7 @@ def _with_commit(outcome: ActionOutcome, work: Work) -> ActionOutcome:
     return outcome
 
 
-_RUNNERS = {Action.REWRITE_DATA_FILES: rewrite, Action.EXPIRE_SNAPSHOTS: expire}
+_RUNNERS = {Action.REWRITE_DATA_FILES: rewrite, Action.EXPIRE_SNAPSHOTS: expire, Action.REMOVE_ORPHAN_FILES: remove}
 
 
 def _record_outcome(run: Run, name: str, action: PlannedAction, outcome: ActionOutcome, work: Work) -> None:

@@ -31,8 +31,7 @@ from lakehouse_maintenance.execution.reconciling import (
     rules_of,
 )
 from lakehouse_maintenance.execution.removing_folders import Binding, Removed, Removing
-from lakehouse_maintenance.execution.running import LEASE_TTL
-from lakehouse_maintenance.execution.work import Run
+from lakehouse_maintenance.execution.work import LEASE_TTL, Run
 from lakehouse_maintenance.model.errors import LakehouseError, TableError
 from lakehouse_maintenance.model.folders import (
     DatabaseResult,

@@ -9,10 +9,15 @@ from lakehouse_maintenance.execution.making import Target, plan_subject, subject
 from lakehouse_maintenance.execution.memory import Memory
 from lakehouse_maintenance.execution.observe import observe
 from lakehouse_maintenance.iceberg.manifests import BlobCache
+from lakehouse_maintenance.model.actions import Action
 from lakehouse_maintenance.model.health import TableHealth
 from lakehouse_maintenance.model.plans import TablePlan
 from lakehouse_maintenance.planning.tables import Request
 from lakehouse_maintenance.planning.timing import due_since_ms, look_again_ms, turn_ms
+
+BY_DATABASE = frozenset({Action.REMOVE_ORPHAN_FILES})
+"""Not started table by table: each search asks every table of every catalog, which a run over all tables of a database
+does once, and a run of each table would do over and over."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +49,7 @@ def watch(target: Target, memory: Memory, cache: BlobCache | None) -> Watched:
     """Measures and plans one table, from one metadata file. Raises LakehouseError."""
     observed = observe(target.catalog, target.name, cache)
     subject = subject_of(observed, target, memory)
-    plan = plan_subject(observed, subject, Request(), memory.throughput())
+    plan = plan_subject(observed, subject, Request(leave_out=BY_DATABASE), memory.throughput())
     turns = {
         str(action.action): Turn(due_since_ms(subject, action.action), turn_ms(subject, action.action))
         for action in plan.actions

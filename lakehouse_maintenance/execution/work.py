@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from lakehouse_maintenance.evidence import Evidence
@@ -15,13 +16,25 @@ from lakehouse_maintenance.iceberg.manifests import BlobCache
 from lakehouse_maintenance.state import State
 
 if TYPE_CHECKING:
-    from lakehouse_maintenance.config.settings import SharedLocation
+    from lakehouse_maintenance.config.settings import Limits, SharedLocation
 
 ROLLBACK = "rollback"
 """The journal's name for it; no action of plans."""
 
+LEASE_TTL = timedelta(minutes=2)
+"""How long a killed run keeps others from its table. A living one renews its lease three times in this time."""
+
 MOST_FILES_NAMED = 2000
 """Files named in one journal event; a count stands for the rest."""
+
+
+@dataclass(frozen=True, slots=True)
+class OrphanSettings:
+    """What `lakehouse.yaml` says of orphan files beside the policies."""
+
+    limits: Limits
+    shared: tuple[SharedLocation, ...] = ()
+    quarantine_prefix: str = "_lakehouse_maintenance_quarantine"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +50,7 @@ class Run:
     progress: Progress
     memory_limit: int
     evidence: Evidence
+    orphans: OrphanSettings
     shared_locations: Sequence[SharedLocation] = ()
 
 

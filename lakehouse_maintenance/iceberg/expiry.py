@@ -66,7 +66,7 @@ def only_reached_by(metadata: Metadata, reader: ManifestReader, expired: frozens
     lists_kept = {snapshot.manifest_list for snapshot in kept}
     for snapshot in gone:
         if snapshot.manifest_list is not None and snapshot.manifest_list not in lists_kept:
-            yield Reference(ReferenceKind.MANIFEST_LIST, snapshot.manifest_list)
+            yield Reference(ReferenceKind.MANIFEST_LIST, snapshot.manifest_list, reader.list_size(snapshot))
     yield from _statistics(metadata, expired)
 
 

@@ -116,7 +116,7 @@ class RememberedLists(Generic[Row]):
     def __init__(self, limit: int = 64 << 20) -> None:
         self._limit = limit
         self._size = 0
-        self._lists: OrderedDict[tuple[str, str], tuple[Sequence[Row], int]] = OrderedDict()
+        self._lists: OrderedDict[tuple[str, str], tuple[Sequence[Row], int, int]] = OrderedDict()
         self._lock = threading.Lock()
 
     def get_many(self, table: str, paths: Iterable[str]) -> Mapping[str, Sequence[Row]]:
@@ -130,13 +130,19 @@ class RememberedLists(Generic[Row]):
                     found[path] = remembered[0]
         return found
 
-    def put(self, table: str, path: str, rows: Sequence[Row], fresh: int) -> None:
-        """`fresh`: rows that no other list shares yet."""
+    def length(self, table: str, path: str) -> int | None:
+        """Bytes of the list's file; None where it is not remembered."""
+        with self._lock:
+            remembered = self._lists.get((table, path))
+            return None if remembered is None else remembered[2]
+
+    def put(self, table: str, path: str, rows: Sequence[Row], fresh: int, length: int = 0) -> None:
+        """`fresh`: rows that no other list shares yet. `length`: bytes of its file."""
         size = _ROW_BYTES * fresh + _POINTER_BYTES * len(rows)
         with self._lock:
-            _, old = self._lists.pop((table, path), ((), 0))
-            self._lists[table, path] = (rows, size)
+            _, old, _ = self._lists.pop((table, path), ((), 0, 0))
+            self._lists[table, path] = (rows, size, length)
             self._size += size - old
             while self._size > self._limit:
-                _, (_, gone) = self._lists.popitem(last=False)
+                _, (_, gone, _) = self._lists.popitem(last=False)
                 self._size -= gone

@@ -164,6 +164,10 @@ class ManifestReader:
                 rows = known.get(path)
                 yield snapshot, self._decode_list(path, self._next(fetched, path)) if rows is None else rows
 
+    def list_size(self, snapshot: Snapshot) -> int | None:
+        """Bytes of the snapshot's manifest list, which metadata does not tell; None where it was not just read."""
+        return None if snapshot.manifest_list is None else self._lists.length(self._table, snapshot.manifest_list)
+
     def _list_of(self, snapshot: Snapshot) -> str:
         if snapshot.manifest_list is None:
             raise TableUnreadableError(
@@ -178,7 +182,7 @@ class ManifestReader:
             rows, fresh = self._decoder.decode(data)
         except (KeyError, TypeError, ValueError) as error:
             raise self._damaged(path, error) from error
-        self._lists.put(self._table, path, rows, fresh)
+        self._lists.put(self._table, path, rows, fresh, len(data))
         return rows
 
     def entries(self, manifest: ManifestFile, skip: frozenset[str] = frozenset()) -> Entries:

@@ -97,12 +97,18 @@ class _Count:
 
 
 def _reclaimable(metadata: Metadata, reader: ManifestReader, expired: frozenset[int]) -> int:
-    """Bytes that only expired snapshots reach: their data and delete files and manifests, not the small lists."""
+    """Bytes that only expired snapshots reach: their data and delete files, manifests and lists.
+
+    Of a table that is only appended to, the lists are all that goes.
+    """
     if not expired:
         return 0
     kept: dict[str, ManifestFile] = {}
     only_expired: dict[str, ManifestFile] = {}
+    lists: dict[str | None, int] = {}
     for snapshot, manifests in reader.manifests_of(metadata.snapshots.values()):
+        if snapshot.snapshot_id in expired:
+            lists[snapshot.manifest_list] = reader.list_size(snapshot) or 0
         for manifest in manifests:
             (only_expired if snapshot.snapshot_id in expired else kept)[manifest.path] = manifest
     for path in kept:
@@ -112,7 +118,8 @@ def _reclaimable(metadata: Metadata, reader: ManifestReader, expired: frozenset[
         sizes[hash(file.identity)] = file.size
     if sizes:
         _forget(sizes, reader.live_files(kept.values()))
-    return sum(sizes.values()) + sum(manifest.length for manifest in only_expired.values())
+    of_metadata = sum(lists.values()) + sum(manifest.length for manifest in only_expired.values())
+    return sum(sizes.values()) + of_metadata
 
 
 def _forget(sizes: dict[int, int], kept: Iterable[LiveFile]) -> None:

@@ -102,6 +102,22 @@ class Metadata:
         """For retention rules."""
         return tuple(SnapshotFact(s.snapshot_id, s.parent_id, s.timestamp_ms) for s in self.snapshots.values())
 
+    def began_ms(self) -> int | None:
+        """When the table was made, in ms since 1970; None where its history is cut, so that nobody can tell.
+
+        The first snapshot of all has no parent and one of the first two sequence numbers (0 from v1 writers).
+        """
+        first = min(self.snapshots.values(), key=lambda s: s.timestamp_ms, default=None)
+        is_whole = (
+            self.last_sequence_number == 0 if first is None else not first.parent_id and first.sequence_number < 2
+        )
+        if not is_whole or (first is None and self.refs):
+            return None
+        times = [int(entry["timestamp-ms"]) for entry in self.raw.get("metadata-log") or ()]
+        times += [int(self.raw["last-updated-ms"])] if "last-updated-ms" in self.raw else []
+        times += [] if first is None else [first.timestamp_ms]
+        return min(times, default=None)
+
     def log_locations(self) -> list[str]:
         """Previous metadata files that this one still names, oldest first."""
         return [str(entry["metadata-file"]) for entry in self.raw.get("metadata-log") or ()]

@@ -33,7 +33,8 @@ class OrphanResult:
 
     `digest`: over the table, what was asked for and every orphan; None where none could be looked for. `files`: the
     orphans, or as many of them as the limits would let go. `removed`: they were taken away (deleted, or moved where
-    `quarantine` names the entry).
+    `quarantine` names the entry). `is_verified`: whether every file that the table needs was found afterwards; None
+    where nothing was removed.
     """
 
     table: str
@@ -55,6 +56,7 @@ class OrphanResult:
     dry_run: bool = True
     limit: str | None = None
     recovered: tuple[Recovered, ...] = ()
+    is_verified: bool | None = None
 
     def as_json(self, *, with_files: bool) -> dict[str, Any]:
         """One entry of the verb's `tables`, with the names of Iceberg's procedure beside ours."""

@@ -6,11 +6,19 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from lakehouse_maintenance.model.actions import Status
+from lakehouse_maintenance.model.plans import Skip
+
+NOT_RUN = "not run: "
+"""Begins the reason of an action that was planned and not begun, for what came before it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Actual:
-    """What an action did: files and bytes that now stand in place of the inputs, rows in them, seconds of work."""
+    """What an action did: files and bytes that now stand in place of the inputs, rows in them, seconds of work.
+
+    `rewritten_bytes`: of the inputs. `failed_data_files`: inputs of groups that were given up. `deleted_kinds`: kind of
+    file (as ReferenceKind names it) → how many were deleted.
+    """
 
     files: int = 0
     bytes: int = 0
@@ -28,6 +36,9 @@ class Actual:
     groups_done: int = 0
     groups_dropped: int = 0
     attempts: int = 0
+    rewritten_bytes: int = 0
+    failed_data_files: int = 0
+    deleted_kinds: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +52,10 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class ActionOutcome:
-    """`verified`: every check passed; None where nothing was committed. `snapshot_id`: the one we committed."""
+    """`verified`: every check passed; None where nothing was committed. `snapshot_id`: the one we committed.
+
+    `results`: the action's numbers by the names of Iceberg's procedures (IM-20); empty where it changed nothing.
+    """
 
     action: str
     status: Status
@@ -53,6 +67,7 @@ class ActionOutcome:
     checks: tuple[Check, ...] = ()
     error: str | None = None
     notes: tuple[str, ...] = ()
+    results: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,13 +90,14 @@ class Recovered:
 
 @dataclass(frozen=True, slots=True)
 class TableOutcome:
-    """What became of one table of a plan. `recovered`: what runs had left on it."""
+    """What became of one table of a plan. `recovered`: what runs had left on it. `skipped`: what was not done, why."""
 
     table: str
     status: Status
     reason: str
     actions: tuple[ActionOutcome, ...] = ()
     recovered: tuple[Recovered, ...] = ()
+    skipped: tuple[Skip, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,7 @@ class TableAction(Enum):
 
     rewrite_data_files = Action.REWRITE_DATA_FILES
     expire_snapshots = Action.EXPIRE_SNAPSHOTS
+    remove_orphan_files = Action.REMOVE_ORPHAN_FILES
 
 
 class PlanConfig(dg.Config):
@@ -45,7 +46,7 @@ class PlanConfig(dg.Config):
     actions: list[TableAction] = Field(
         default=[],
         description="Actions to plan, due or not, such as rewrite_data_files. Empty: what the policies of "
-        "lakehouse.yaml make due now, within the day's budget.",
+        "lakehouse.yaml make due now, within the day's budget; orphan files are left to the job orphan_files then.",
     )
 
 
@@ -109,11 +110,15 @@ def maintenance_plan(
     return dg.MaterializeResult(metadata=plan_facts(plan, table), data_version=dg.DataVersion(plan.digest))
 
 
-def _request(config: PlanConfig) -> Request | None:
-    return Request(actions=tuple(action.value for action in config.actions)) if config.actions else None
+def _request(config: PlanConfig) -> Request:
+    # The job orphan_files looks at a whole database at once: here each table would ask all the others anew.
+    return Request(
+        actions=tuple(action.value for action in config.actions) or None,
+        leave_out=frozenset({Action.REMOVE_ORPHAN_FILES}),
+    )
 
 
-def _due(lakehouse: "Lakehouse", name: TableName, request: Request | None) -> tuple[Plan, TablePlan]:
+def _due(lakehouse: "Lakehouse", name: TableName, request: Request) -> tuple[Plan, TablePlan]:
     """The plan for this very table, without a look at any other."""
     plan = lakehouse.due_for([name], request)
     return plan, plan.tables[0]

@@ -17,6 +17,7 @@ from lakehouse_maintenance.model.plans import Plan, TablePlan
 from lakehouse_maintenance.orchestration.measuring import Column, Measured
 from lakehouse_maintenance.orchestration.naming import meta
 from lakehouse_maintenance.orchestration.rendering import health_report, outcome_report, plan_report
+from lakehouse_maintenance.planning.shrinking import WORDS
 
 Facts = dict[str, dg.MetadataValue]
 
@@ -37,6 +38,7 @@ _COUNTS = (
     "metadata_files",
     "partitions",
 )
+_DELETING = (Action.EXPIRE_SNAPSHOTS, Action.REMOVE_ORPHAN_FILES, Action.PRUNE_METADATA)
 _SIZES = ("data_bytes", "manifest_bytes", "reclaimable_bytes")
 
 
@@ -106,8 +108,8 @@ def plan_facts(plan: Plan, table: TablePlan) -> Facts:
 def outcome_facts(outcome: TableOutcome, plan: Plan, mask: Callable[[str], str]) -> Facts:
     """Of `maintained`, and of its failure. `mask` takes secrets out of a text."""
     actions = outcome.actions
-    # Files that expiry deletes are no files that a rewrite left.
-    rewrites = [action for action in actions if action.action != Action.EXPIRE_SNAPSHOTS]
+    # Files that expiry and the removal of orphans delete are no files that a rewrite left.
+    rewrites = [action for action in actions if action.action not in _DELETING]
     facts: Facts = {
         "dagster/table_name": _text(outcome.table),
         meta("outcome"): dg.MetadataValue.md(mask(outcome_report(outcome))),
@@ -129,6 +131,9 @@ def outcome_facts(outcome: TableOutcome, plan: Plan, mask: Callable[[str], str])
         meta("failed_files"): _whole(sum(a.actual.failed_files for a in actions)),
         meta("unknown_files"): _whole(sum(a.actual.unknown_files for a in actions)),
     }
+    shrinks = [note for action in actions for note in action.notes if note.startswith(WORDS)]
+    if shrinks:
+        facts[meta("storage_shrinks")] = _text(shrinks[-1])
     committed = [action for action in actions if action.snapshot_id is not None]
     if committed:
         facts[meta("snapshot_id")] = _snapshot(committed[-1].snapshot_id)

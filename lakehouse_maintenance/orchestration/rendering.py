@@ -6,7 +6,7 @@ from lakehouse_maintenance.model.actions import Action
 from lakehouse_maintenance.model.health import TableHealth
 from lakehouse_maintenance.model.intervals import format_size
 from lakehouse_maintenance.model.markdown import plain, table
-from lakehouse_maintenance.model.outcomes import ActionOutcome, TableOutcome
+from lakehouse_maintenance.model.outcomes import NOT_RUN, ActionOutcome, TableOutcome
 from lakehouse_maintenance.model.plans import PlannedAction, TablePlan
 
 
@@ -67,6 +67,16 @@ def _planned(action: PlannedAction) -> tuple[str, ...]:
             f"{expected.seconds:.1f} s",
             f"{action.engine} ({action.control})",
         )
+    if action.action == Action.REMOVE_ORPHAN_FILES:
+        return (
+            action.action,
+            action.reason,
+            "a listing",
+            "what a table references",
+            f"{action.inputs.files:,} files, {format_size(action.inputs.bytes)} freed",
+            f"{expected.seconds:.1f} s",
+            f"{action.engine} ({action.control})",
+        )
     return (
         action.action,
         action.reason,
@@ -95,14 +105,18 @@ def outcome_report(outcome: TableOutcome) -> str:
             parts.append(table(("check", "result", "detail"), checks))
         if action.notes:
             parts.append("\n".join(f"- {plain(note)}" for note in action.notes))
+    not_run = [skip for skip in outcome.skipped if skip.reason.startswith(NOT_RUN)]
+    if not_run:
+        parts.append(table(("left alone", "why"), ((skip.action, skip.reason) for skip in not_run)))
     return "\n\n".join(parts)
 
 
 def _beside(action: ActionOutcome) -> list[tuple[str, str, str]]:
     expected, actual = action.expected, action.actual
-    if action.action == Action.EXPIRE_SNAPSHOTS:
+    if action.action in (Action.EXPIRE_SNAPSHOTS, Action.REMOVE_ORPHAN_FILES):
+        let_go = [("snapshots let go", "", f"{actual.expired_snapshots:,}")]
         return [
-            ("snapshots let go", "", f"{actual.expired_snapshots:,}"),
+            *(let_go if action.action == Action.EXPIRE_SNAPSHOTS else ()),
             ("files deleted", f"{expected['fewer_files']:,}", f"{actual.deleted_files:,}"),
             ("size of them", "", format_size(actual.deleted_bytes)),
             ("files kept", "", f"{actual.kept_files:,}"),

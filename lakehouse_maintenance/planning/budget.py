@@ -19,6 +19,10 @@ class OverBudget:
     reason: str
 
 
+_UNREAD = (Action.EXPIRE_SNAPSHOTS, Action.PRUNE_METADATA, Action.REMOVE_ORPHAN_FILES)
+"""They delete their inputs, and read none of them."""
+
+
 def within_budget(
     plans: Sequence[TablePlan], budget_bytes: int | None, spent_bytes: int
 ) -> tuple[tuple[TablePlan, ...], tuple[OverBudget, ...]]:
@@ -39,8 +43,8 @@ def within_budget(
     refused: dict[tuple[int, int], OverBudget] = {}
     for position, index in ranked:
         action = plans[position].actions[index]
-        if action.action == Action.EXPIRE_SNAPSHOTS:
-            continue  # it deletes its inputs unread
+        if action.action in _UNREAD:
+            continue
         if action.inputs.bytes <= left:
             left -= action.inputs.bytes
         else:

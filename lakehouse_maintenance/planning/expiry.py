@@ -88,7 +88,7 @@ def expired_snapshots(
         kept.add(ref.snapshot_id)
         reached.add(ref.snapshot_id)
         if ref.is_branch:
-            lineage = list(_lineage(ref.snapshot_id, by_id))
+            lineage = list(lineage_of(ref.snapshot_id, by_id))
             reached.update(snapshot.snapshot_id for snapshot in lineage)
             kept.update(_kept_of_branch(ref, lineage, rules, now_ms))
     for snapshot in by_id.values():
@@ -102,6 +102,33 @@ def expired_snapshots(
         tuple(snapshot.snapshot_id for snapshot in gone),
         tuple(sorted(ref.name for ref in all_refs if ref.name not in stay_names)),
     )
+
+
+def expired_of_branch(
+    snapshots: Iterable[SnapshotFact],
+    refs: Iterable[RefFact],
+    branch: str,
+    policy: ExpireSnapshots,
+    properties: Mapping[str, str],
+    now_ms: int,
+) -> Expired:
+    """What may go of one branch (IM-23): snapshots of its line that no other branch and no tag reaches.
+
+    By the same rules as above. Refs stay, this one too, and so does every snapshot that is not of its line.
+    """
+    by_id = {snapshot.snapshot_id: snapshot for snapshot in snapshots}
+    all_refs = list(refs)
+    rules = retention(policy, properties)
+    mine = next((ref for ref in all_refs if ref.name == branch and ref.is_branch), None)
+    if rules is None or mine is None:
+        return Expired()
+    lineage = list(lineage_of(mine.snapshot_id, by_id))
+    kept = {mine.snapshot_id, *_kept_of_branch(mine, lineage, rules, now_ms)}
+    # Of a tag its ancestors as well: they are not this branch's own.
+    for other in all_refs:
+        if other.name != branch:
+            kept.update(snapshot.snapshot_id for snapshot in lineage_of(other.snapshot_id, by_id))
+    return Expired(tuple(snapshot.snapshot_id for snapshot in reversed(lineage) if snapshot.snapshot_id not in kept))
 
 
 def _stays(ref: RefFact, by_id: Mapping[int, SnapshotFact], rules: Retention, now_ms: int) -> bool:
@@ -123,7 +150,7 @@ def _kept_of_branch(ref: RefFact, lineage: list[SnapshotFact], rules: Retention,
         yield snapshot.snapshot_id
 
 
-def _lineage(head: int, by_id: Mapping[int, SnapshotFact]) -> Iterator[SnapshotFact]:
+def lineage_of(head: int, by_id: Mapping[int, SnapshotFact]) -> Iterator[SnapshotFact]:
     """Head and ancestors, as far as they still exist. Damaged metadata may hold a cycle: each comes once."""
     seen: set[int] = set()
     current: int | None = head

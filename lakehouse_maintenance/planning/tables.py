@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
+from lakehouse_maintenance.config.action_options import check_action_options
 from lakehouse_maintenance.config.options import check_rewrite_options
 from lakehouse_maintenance.model.actions import Action, Control, Engine
 from lakehouse_maintenance.model.errors import InputError
@@ -14,6 +15,7 @@ from lakehouse_maintenance.model.files import TableState
 from lakehouse_maintenance.model.health import TableHealth
 from lakehouse_maintenance.model.intervals import format_size
 from lakehouse_maintenance.model.plans import Expected, Inputs, PlannedAction, Skip, TablePlan
+from lakehouse_maintenance.model.snapshots import MAIN_BRANCH
 from lakehouse_maintenance.planning.blocks import block
 from lakehouse_maintenance.planning.compaction import GroupPlan
 from lakehouse_maintenance.planning.expiring import (
@@ -26,8 +28,12 @@ from lakehouse_maintenance.planning.expiring import (
     effective,
     notes,
     refusal,
+    unmet,
 )
 from lakehouse_maintenance.planning.expiry import retention
+from lakehouse_maintenance.planning.order import in_safe_order
+from lakehouse_maintenance.planning.orphan_action import FindOrphans, plan_orphans
+from lakehouse_maintenance.planning.orphans import OrphanRequest
 from lakehouse_maintenance.planning.rewrite_options import TARGET, RewriteOptions, unsupported_options
 from lakehouse_maintenance.planning.triggers import POLICY_ACTIONS, cooling, crossed, nearest_miss, triggers_of
 
@@ -40,15 +46,27 @@ FILES_A_SECOND = 500.0
 SECONDS_A_FILE = 0.002
 """What opening one more input costs, however small it is."""
 REQUESTED = "requested"
-AVAILABLE = (Action.REWRITE_DATA_FILES, Action.EXPIRE_SNAPSHOTS)
+AVAILABLE = (Action.REWRITE_DATA_FILES, Action.EXPIRE_SNAPSHOTS, Action.REMOVE_ORPHAN_FILES)
+
+
+OF_BRANCHES = (
+    Action.REWRITE_DATA_FILES,
+    Action.REWRITE_POSITION_DELETE_FILES,
+    Action.REWRITE_MANIFESTS,
+    Action.EXPIRE_SNAPSHOTS,
+)
+"""What can be asked for one branch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """What somebody asked for, beyond the policies; the empty request plans what is due.
 
-    `actions`: those, due or not. `options`: over the policy's, by Iceberg's names. `engine`: `auto`, `embedded`,
-    `spark`, or None for the policy's. `where`, `strategy`, `sort_order`: as on the command line, None where not given.
+    `actions`: those, due or not. `options`: of rewrite_data_files, over the policy's, by Iceberg's names; `by_action`:
+    of the other actions likewise (config.action_options). `engine`: `auto`, `embedded`, `spark`, or None for the
+    policy's. `where`, `strategy`, `sort_order`: as on the command line, None where not given. `branch`: whose head is
+    rewritten, and whose own snapshots expire; None: main, and all of the table. `leave_out`: actions that the policies
+    make due and somebody else takes care of.
     """
 
     actions: tuple[Action, ...] | None = None
@@ -58,6 +76,14 @@ class Request:
     strategy: str | None = None
     sort_order: str | None = None
     expiry: ExpiryRequest = field(default_factory=ExpiryRequest)
+    orphans: OrphanRequest = field(default_factory=OrphanRequest)
+    by_action: Mapping[Action, Mapping[str, str]] = field(default_factory=dict)
+    branch: str | None = None
+    leave_out: frozenset[Action] = frozenset()
+
+    def options_of(self, action: Action) -> Mapping[str, str]:
+        """What was asked for with this action, by Iceberg's names."""
+        return self.options if action is Action.REWRITE_DATA_FILES else self.by_action.get(action, {})
 
     def check(self) -> None:
         """Raises InputError for actions that this release does not have, and for options that are unknown, unreadable
@@ -69,7 +95,14 @@ class Request:
                     field="action",
                     hint=f"available are {', '.join(AVAILABLE)}",
                 )
+        others = [action for action in self.actions or POLICY_ACTIONS if action not in OF_BRANCHES]
+        if self.branch is not None and (others or self.actions is None):
+            why = f"{others[0]} is not about one branch" if others else "policies are about main"
+            raise InputError(why, field="branch", hint=f"name the action with it: {', '.join(OF_BRANCHES)}")
         check_rewrite_options(self.options, field="option")
+        for action, options in self.by_action.items():
+            check_action_options(action, options, field="option")
+        self.orphans.check()
         if TARGET in self.options:
             RewriteOptions.resolve(self.options, {})
 
@@ -109,18 +142,21 @@ def plan_table(
     request: Request | None = None,
     throughput: Throughput | None = None,
     reach: CountReach = lambda expired: Reach(0, 0),
+    orphans: FindOrphans | None = None,
+    only: Collection[Action] | None = None,
 ) -> TablePlan:
     """Planned actions, and every considered one that is not planned with its reason.
 
     `groups` reads the table's manifests (`plan_groups`): it is called once at most, and only when everything else
-    speaks for a rewrite; `reach` counts what only expired snapshots reach, likewise. A request goes past trigger,
-    cooldown and minimum gain; nothing goes past a block, what is
-    unsupported, and a plan that gains nothing. Options that do not fit this table are the plan's `error`: check the
-    request beforehand (`Request.check`).
+    speaks for a rewrite; `reach` counts what only expired snapshots reach, likewise, and `orphans` looks for orphan
+    files (None: the run that removes them will). `only`: no other actions are considered. Actions come in the safe
+    order, whatever the order in which they were asked for. A request goes past trigger, cooldown and minimum gain;
+    nothing goes past a block, what is unsupported, and a plan that gains nothing. Options that do not fit this table
+    are the plan's `error`: check the request beforehand (`Request.check`).
     """
     asked = request or Request()
     state = subject.state
-    considered = POLICY_ACTIONS if asked.actions is None else tuple(dict.fromkeys(asked.actions))
+    considered = _considered(subject, asked, only)
     if subject.health.error is not None:
         return TablePlan(state.table, state.uuid, state.snapshot_id, error=subject.health.error)
     blocked = block(state, now_ms=subject.now_ms, named_by_policy=subject.named_by_policy)
@@ -139,6 +175,9 @@ def plan_table(
         try:
             if action == Action.EXPIRE_SNAPSHOTS:
                 planned = _expire(subject, reach, asked)
+            elif action == Action.REMOVE_ORPHAN_FILES:
+                requested = None if asked.actions is None else REQUESTED
+                planned = plan_orphans(subject, asked.orphans, orphans, requested=requested)
             else:
                 planned = _rewrite(subject, groups, asked, throughput or Throughput())
         except InputError as wrong:
@@ -149,6 +188,17 @@ def plan_table(
         else:
             skips.append(Skip(action, planned))
     return TablePlan(state.table, state.uuid, state.snapshot_id, tuple(actions), tuple(skips), error)
+
+
+def _considered(subject: Subject, asked: Request, only: Collection[Action] | None) -> tuple[Action, ...]:
+    if asked.actions is None:
+        # Without the table's history it is not known whether a file of its own could be old enough.
+        timed = () if subject.expiry is None else (Action.REMOVE_ORPHAN_FILES,)
+        by_policy = in_safe_order((*POLICY_ACTIONS, *timed))
+        found = tuple(action for action in by_policy if action not in asked.leave_out)
+    else:
+        found = in_safe_order(asked.actions)
+    return found if only is None else tuple(action for action in found if action in only)
 
 
 def _not_available(action: str, subject: Subject, asked: Request) -> str:
@@ -229,9 +279,15 @@ def _expire(subject: Subject, reach: CountReach, asked: Request) -> PlannedActio
     rules = retention(policy, facts.properties)
     if refused is not None or rules is None:
         return f"refused: {refused}"
-    gone = decide(facts, policy, asked.expiry.snapshot_ids, subject.now_ms, subject.longest_reader)
+    branch = asked.branch
+    if branch is not None and not any(ref.name == branch and ref.is_branch for ref in facts.refs):
+        return f"nothing to expire: the table has no branch {branch}"
+    ids = asked.expiry.snapshot_ids
+    gone = decide(facts, policy, ids, subject.now_ms, subject.longest_reader, branch)
+    told = unmet(facts, ids, gone, subject.now_ms, subject.longest_reader) if ids else ()
     if not gone.snapshot_ids and not gone.refs:
-        return "nothing to expire: every snapshot is young enough, or needed by a branch or tag"
+        why = "; ".join(told) or "every snapshot is young enough, or needed by a branch or tag"
+        return f"nothing to expire: {why}"
     found = reach(frozenset(gone.snapshot_ids))
     return PlannedAction(
         action=Action.EXPIRE_SNAPSHOTS,
@@ -240,10 +296,11 @@ def _expire(subject: Subject, reach: CountReach, asked: Request) -> PlannedActio
         reason=reason,
         inputs=Inputs(found.files, found.bytes),
         expected=Expected(files=0, bytes=0, seconds=round(found.files / FILES_A_SECOND, 3), fewer_files=found.files),
-        options=as_text(policy, rules, asked.expiry),
+        options=as_text(policy, rules, asked.expiry, branch),
         snapshots=gone.snapshot_ids,
         refs=gone.refs,
-        notes=notes(facts, gone),
+        notes=(*notes(facts, gone, branch or MAIN_BRANCH), *told),
+        branch=branch or MAIN_BRANCH,
     )
 
 
@@ -269,6 +326,8 @@ def _unsupported(subject: Subject, asked: Request, options: Mapping[str, str]) -
         return "a sort order is not part of this release; binpack keeps rows in the order of their files"
     if asked.where is not None:
         return "where is not part of this release"
+    if asked.branch not in (None, MAIN_BRANCH):
+        return f"compaction of a branch ({asked.branch}) is not part of this release"
     refused = unsupported_options(options)
     if refused:
         return f"this release cannot honour {', '.join(refused)}"

@@ -186,6 +186,7 @@ class Remover:
                     batch.keep(candidate.path, f"the store holds it: {told.why}")
                 else:
                     batch.tell(candidate.path, told, candidate.size or 0)
+                    result.kinds[candidate.kind] += told.fate is Fate.DELETED
             self._told(context, batch, sum(candidate.size or 0 for candidate in candidates), number)
         if result.is_complete:
             close_list(self.state, context.head, result.as_json())

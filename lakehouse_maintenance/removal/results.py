@@ -27,6 +27,7 @@ KEPT = "kept"
 @dataclass
 class Removal:
     """What became of a list. `kept`: reason → files. `failed`, `unknown`: some of them, by path, with the reason.
+    `kinds`: what kind of file was deleted → how many.
 
     `moved`: to quarantine, or back. `foreign`: what lies in an entry's folder and is not the entry's; left alone.
     """
@@ -39,6 +40,7 @@ class Removal:
     kept: Counter[str] = field(default_factory=Counter)
     failed: dict[str, str] = field(default_factory=dict)
     unknown: dict[str, str] = field(default_factory=dict)
+    kinds: Counter[str] = field(default_factory=Counter)
     foreign: int = 0
     foreign_paths: list[str] = field(default_factory=list)
 
