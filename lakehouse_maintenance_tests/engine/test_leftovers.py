@@ -87,7 +87,7 @@ def test_every_file_is_announced_before_it_is_written(pair: Pair, monkeypatch: p
     _, ours = pair
     unknown: list[str] = []
     opened = 0
-    real_open, real_put = DataFileWriter.__init__, staging._Writer.put
+    real_open, real_put = DataFileWriter.__init__, staging.StagedWriter.put
 
     def check(path: str) -> None:
         nonlocal opened
@@ -104,7 +104,7 @@ def test_every_file_is_announced_before_it_is_written(pair: Pair, monkeypatch: p
         real_put(self, path, data)
 
     monkeypatch.setattr(DataFileWriter, "__init__", open_file)
-    monkeypatch.setattr(staging._Writer, "put", put)
+    monkeypatch.setattr(staging.StagedWriter, "put", put)
     assert ours.maintain((), COMPACT, run_id="run").tables[0].status is Status.DONE
     assert opened >= 4  # outputs, manifests, list
     assert unknown == []

@@ -14,7 +14,7 @@ from pyiceberg.exceptions import ForbiddenError
 
 from lakehouse_maintenance import Lakehouse
 from lakehouse_maintenance.execution import rewriting, rolling_back
-from lakehouse_maintenance.iceberg import staging
+from lakehouse_maintenance.iceberg import replacing
 from lakehouse_maintenance.iceberg.commit import ReplaceCommit
 from lakehouse_maintenance.iceberg.rollback import RollbackCommit
 from lakehouse_maintenance.model.actions import Status
@@ -81,18 +81,18 @@ def _spoil_before_verifying(patch: pytest.MonkeyPatch, spoil: Callable[[Path], N
 
 def _commit_fewer_rows(patch: pytest.MonkeyPatch) -> None:
     """A fault of ours: an output does not get into the snapshot."""
-    real = staging._add
+    real = replacing._add
 
     def add(writer: Any, groups: Any, *rest: Any) -> Any:
         first = groups[0]
         short = type(first)(first.inputs, first.applied, first.outputs[1:], first.sequence_number, first.rows)
         return real(writer, [short, *groups[1:]], *rest)
 
-    patch.setattr(staging, "_add", add)
+    patch.setattr(replacing, "_add", add)
 
 
 def _commit_another_row_count(patch: pytest.MonkeyPatch) -> None:
-    real = staging._add
+    real = replacing._add
 
     def add(writer: Any, groups: Any, *rest: Any) -> Any:
         first = groups[0]
@@ -100,7 +100,7 @@ def _commit_another_row_count(patch: pytest.MonkeyPatch) -> None:
         wrong = type(first)(first.inputs, first.applied, changed, first.sequence_number, first.rows)
         return real(writer, [wrong, *groups[1:]], *rest)
 
-    patch.setattr(staging, "_add", add)
+    patch.setattr(replacing, "_add", add)
 
 
 @pytest.mark.parametrize(

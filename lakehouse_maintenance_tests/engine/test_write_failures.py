@@ -29,7 +29,7 @@ def test_what_cannot_be_written_fails_its_table_alone(
     writer, properties = sql_catalog()
     many_small_files(writer, "db.a", commits=2, partitioned=False)
     many_small_files(writer, "db.b", commits=2, partitioned=False)
-    target, name = (DataFileWriter, "write") if what == "data file" else (staging._Writer, "manifest_list")
+    target, name = (DataFileWriter, "write") if what == "data file" else (staging.StagedWriter, "manifest_list")
     real = getattr(target, name)
     calls = iter(range(100))
 
@@ -60,7 +60,7 @@ def test_a_store_that_fails_after_a_lost_answer_leaves_it_unknown(
     ours = lakehouse(tmp_path, properties)
 
     def lose(*args: Any, **kwargs: Any) -> Any:
-        monkeypatch.setattr("lakehouse_maintenance.iceberg.staging._Writer.put", _unwritable)
+        monkeypatch.setattr("lakehouse_maintenance.iceberg.staging.StagedWriter.put", _unwritable)
         raise CommitStateUnknownException("the connection was closed")
 
     monkeypatch.setattr(ours.catalogs["main"].pyiceberg, "commit_table", lose)
