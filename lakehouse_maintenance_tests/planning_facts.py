@@ -47,10 +47,11 @@ def delete_file(
     sequence: int = 2,
     snapshot: int = 2,
     equality: bool = False,
+    form: str = "PARQUET",
 ) -> LiveFile:
     """A position delete file (`of`: for that data file alone), or an equality delete file."""
     content = Content.EQUALITY_DELETES if equality else Content.POSITION_DELETES
-    return LiveFile(path, content, "PARQUET", spec, partition, records, 1000, sequence, snapshot, of)
+    return LiveFile(path, content, form, spec, partition, records, 1000, sequence, snapshot, of)
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from lakehouse_maintenance.engines.embedded_iceberg.deletes import named_data_files
 from lakehouse_maintenance.engines.embedded_iceberg.opening import Opener
-from lakehouse_maintenance.engines.embedded_iceberg.positions import named_data_files
 from lakehouse_maintenance.engines.embedded_iceberg.rewrite import Group, Rewriter
 from lakehouse_maintenance.execution.clock import now_text
 from lakehouse_maintenance.execution.guards import refuse_blocked

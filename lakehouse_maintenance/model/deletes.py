@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable
 
@@ -17,7 +18,7 @@ class DeleteIndex:
 
     def __init__(self, deletes: Iterable[LiveFile], unpartitioned_specs: frozenset[int]) -> None:
         self._by_path: dict[str, list[LiveFile]] = defaultdict(list)
-        self._vectors: dict[str, LiveFile] = {}
+        self._vectors: dict[str, list[LiveFile]] = defaultdict(list)
         self._by_partition: dict[tuple[int, str], list[LiveFile]] = defaultdict(list)
         self._equality: dict[tuple[int, str], list[LiveFile]] = defaultdict(list)
         self._global: list[LiveFile] = []
@@ -30,27 +31,33 @@ class DeleteIndex:
             elif delete.referenced_data_file is None:
                 self._by_partition[delete.partition_id].append(delete)
             elif delete.file_format == "PUFFIN":
-                self._vectors[delete.referenced_data_file] = delete
+                self._vectors[delete.referenced_data_file].append(delete)
             else:
                 self._by_path[delete.referenced_data_file].append(delete)
+        # Newest first: those that are newer than a data file are a run at the start.
+        for found in (self._global, *self._equality.values()):
+            found.sort(key=lambda one: -one.sequence_number)
 
     def position_deletes_for(self, data: LiveFile) -> list[LiveFile]:
         """Deletion vector or position deletes that may hold positions of this data file.
 
-        A vector silences position delete files; those apply from their own sequence number on, inclusive.
+        A vector silences position delete files; those apply from their own sequence number on, inclusive. More than
+        one vector is against the spec: whoever reads them has to refuse.
         """
-        vector = self._vectors.get(data.path)
-        if vector is not None:
-            return [vector]
+        vectors = self._vectors.get(data.path)
+        if vectors is not None:
+            return list(vectors)
         found = [d for d in self._by_path.get(data.path, ()) if d.sequence_number >= data.sequence_number]
         found += [d for d in self._by_partition.get(data.partition_id, ()) if d.sequence_number >= data.sequence_number]
         return found
 
     def equality_deletes_for(self, data: LiveFile) -> list[LiveFile]:
         """Equality deletes that apply: strictly newer than the data, global or of the same partition."""
-        found = [d for d in self._global if d.sequence_number > data.sequence_number]
-        found += [d for d in self._equality.get(data.partition_id, ()) if d.sequence_number > data.sequence_number]
-        return found
+        return _newer(self._global, data) + _newer(self._equality.get(data.partition_id, []), data)
+
+
+def _newer(newest_first: list[LiveFile], data: LiveFile) -> list[LiveFile]:
+    return newest_first[: bisect_left(newest_first, -data.sequence_number, key=lambda one: -one.sequence_number)]
 
 
 class DanglingDeletes:

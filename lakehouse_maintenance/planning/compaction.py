@@ -39,7 +39,7 @@ MARGIN = (9, 8)
 """Estimated sizes are taken times 9/8 where a gain has to be sure: written files may be a tenth smaller or larger."""
 
 NOT_PARQUET = "not Parquet: the embedded engine rewrites Parquet files only"
-EQUALITY_DELETES = "equality deletes apply to them, which this release does not apply"
+FOREIGN_DELETES = "deletes apply to them that are not Parquet: the embedded engine reads Parquet only"
 UNSETTLED = "in partitions written to within the settle time"
 FEW_DELETES = "have deletes, below delete-file-threshold and delete-ratio-threshold"
 TOO_FEW = "too few and too small together: fewer than min-input-files, and not more than one file of the target size"
@@ -125,7 +125,7 @@ def plan_groups(
     hot: set[tuple[int, str]] = set()
     settled_before = now_ms - options.settle_ms if options.settle_ms else None
     for live in data:
-        applying = _position_deletes(live, deletes, state)
+        applying = _applying(live, deletes, state)
         if applying:
             reached.update(delete.identity for delete in applying)
         planned = _planned(live, applying)
@@ -135,7 +135,7 @@ def plan_groups(
             if planned.deletes:
                 tally.add(FEW_DELETES, (planned,))
             continue
-        obstacle = _obstacle(live, deletes)
+        obstacle = _obstacle(live, applying)
         if obstacle is not None:
             tally.add(obstacle, (planned,))
             continue
@@ -159,7 +159,7 @@ def plan_groups(
             chosen = {file.path for file in group.files}
             for candidate in packed:
                 if candidate.live.path in chosen:
-                    reached.subtract(d.identity for d in _position_deletes(candidate.live, deletes, state))
+                    reached.subtract(d.identity for d in _applying(candidate.live, deletes, state))
     unneeded = sum(1 for left in reached.values() if left == 0)
     return GroupPlan(tuple(groups), tally.result(), unneeded)
 
@@ -182,9 +182,10 @@ def recheck(
         live = current.get(seen.path)
         if live is None or (live.size, live.records) != (seen.size, seen.records):
             continue
-        if live.partition_id != (group.spec_id, group.partition) or _obstacle(live, deletes) is not None:
+        applying = _applying(live, deletes, state)
+        if live.partition_id != (group.spec_id, group.partition) or _obstacle(live, applying) is not None:
             continue
-        planned = _planned(live, _position_deletes(live, deletes, state))
+        planned = _planned(live, applying)
         if _is_candidate(planned, options):
             kept.append(planned)
     return _choose((group.spec_id, group.partition), kept, options, _Tally())
@@ -214,28 +215,27 @@ def expected_bytes(files: Iterable[PlannedFile]) -> int:
     return sum(file.size * (file.records - file.deleted_rows) // max(file.records, 1) for file in files)
 
 
-def _position_deletes(data: LiveFile, deletes: DeleteIndex, state: TableState) -> list[LiveFile]:
-    """Position deletes and vectors a reader of the file has to look at.
+def _applying(data: LiveFile, deletes: DeleteIndex, state: TableState) -> list[LiveFile]:
+    """Deletes of every kind that a reader of the file has to look at.
 
     A rewritten file keeps the sequence number its rewrite started from, and so by numbers alone seems reached by
-    deletes of that very commit, although none of them can know its path. They would be counted as deletes to apply
-    after every rewrite. Where both snapshots are known, the file being added later than the delete tells.
+    position deletes of that very commit, although none of them can know its path. They would be counted as deletes to
+    apply after every rewrite. Where both snapshots are known, the file being added later than the delete tells.
+    Equality deletes of that commit do not reach it: they apply to strictly older numbers.
     """
     found = deletes.position_deletes_for(data)
-    if not found:
-        return found
-    added = state.snapshot_times.get(data.snapshot_id)
-    if added is None:
-        return found
-    return [
-        delete
-        for delete in found
-        if delete.referenced_data_file is not None or state.snapshot_times.get(delete.snapshot_id, added) >= added
-    ]
+    added = state.snapshot_times.get(data.snapshot_id) if found else None
+    if added is not None:
+        found = [
+            delete
+            for delete in found
+            if delete.referenced_data_file is not None or state.snapshot_times.get(delete.snapshot_id, added) >= added
+        ]
+    return found + deletes.equality_deletes_for(data)
 
 
 def _planned(data: LiveFile, applying: list[LiveFile]) -> PlannedFile:
-    # A delete file for a whole partition does not tell how many of its rows are of this data file.
+    # A delete file for a whole partition, or of keys, does not tell how many rows of this data file it deletes.
     known = sum(delete.records for delete in applying if delete.referenced_data_file is not None)
     return PlannedFile(data.path, data.size, data.records, len(applying), min(known, data.records))
 
@@ -245,11 +245,11 @@ def _written_after(time_ms: int, files: Iterable[LiveFile], state: TableState) -
     return any(state.snapshot_times.get(file.snapshot_id, time_ms) > time_ms for file in files)
 
 
-def _obstacle(data: LiveFile, deletes: DeleteIndex) -> str | None:
+def _obstacle(data: LiveFile, applying: Iterable[LiveFile]) -> str | None:
     if data.file_format.upper() != "PARQUET":
         return NOT_PARQUET
-    if deletes.equality_deletes_for(data):
-        return EQUALITY_DELETES
+    if any(delete.file_format not in ("PARQUET", "PUFFIN") for delete in applying):
+        return FOREIGN_DELETES
     return None
 
 

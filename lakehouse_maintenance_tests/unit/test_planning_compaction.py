@@ -255,10 +255,26 @@ class TestDeletes:
         assert after.index.position_deletes_for(after.data[-1])
         assert not after.plan(chosen).groups
 
-    def test_equality_deletes_leave_files_alone(self):
-        plan = table(*small(6), deletes=[delete_file("e", equality=True)]).plan(options())
-        assert not plan.groups
-        assert reasons(plan) == {compaction.EQUALITY_DELETES: 6}
+    def test_equality_deletes_are_deletes_to_apply(self):
+        older, newer = data_file("older", 100), data_file("newer", 100, sequence=3)
+        deletes = [delete_file("e", equality=True), delete_file("f", equality=True)]
+        chosen = options(delete_file_threshold=2)
+        plan = table(older, newer, deletes=deletes).plan(chosen)
+        (file,) = plan.groups[0].files
+        assert (file.path, file.deletes, file.deleted_rows, plan.fewer_deletes) == ("older", 2, 0, 2)
+        after = rewritten(table(older, newer, deletes=deletes), plan, lambda _: 1.0)
+        assert not after.plan(options(delete_file_threshold=1)).groups, "what was applied does not reach the new file"
+
+    def test_equality_deletes_count_for_no_ratio(self):
+        deletes = [delete_file("e", equality=True, records=1000)]
+        plan = table(*small(2, 100), deletes=deletes).plan(options())
+        assert reasons(plan) == {compaction.FEW_DELETES: 2}
+
+    def test_deletes_in_other_formats_leave_files_alone(self):
+        deletes = [delete_file("e", equality=True, form="AVRO")]
+        plan = table(*small(6), *small(6, prefix="p", sequence=2), deletes=deletes).plan(options())
+        assert [file.path for file in plan.groups[0].files] == [f"p{n:03}" for n in range(6)]
+        assert reasons(plan) == {compaction.FOREIGN_DELETES: 6}
 
     def test_other_formats_are_left_alone(self):
         plan = table(*small(6, form="ORC"), *small(6, prefix="p")).plan(options())

@@ -32,10 +32,33 @@ class Opener:
         Raises UnsupportedError for a file that the store holds back, in an archive for instance: nothing is wrong with
         it, and other groups of files can be rewritten all the same.
         """
+        # INT96 timestamps come as microseconds: as nanoseconds, those before 1677 and after 2262 would be others.
+        with (
+            self._told(file),
+            self._open(file) as source,
+            pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as parquet,
+        ):
+            yield parquet
+
+    def read(self, file: LiveFile, start: int, length: int) -> bytes:
+        """So many bytes of the file, in one request. Raises TableUnreadableError where it has fewer, else as above."""
+        location = Location.parse(file.path)
+        with self._told(file):
+            try:
+                return self._storage.read(location, start, length)
+            except StorageError:
+                # Stores say in many ways that a range lies beyond the end.
+                info = self._storage.stat(location)
+                if info is not None and info.size >= start + length:
+                    raise
+                size = "does not exist" if info is None else f"has {info.size} bytes"
+                raise EOFError(f"it {size}, its manifest names {start + length}") from None
+
+    @contextmanager
+    def _told(self, file: LiveFile) -> Iterator[None]:
+        """Says of errors in between which file they are of, and whether it is damaged or held back."""
         try:
-            # INT96 timestamps come as microseconds: as nanoseconds, those before 1677 and after 2262 would be others.
-            with self._open(file) as source, pq.ParquetFile(source, coerce_int96_timestamp_unit="us") as parquet:
-                yield parquet
+            yield
         except (pa.ArrowException, OSError, EOFError, StorageError) as error:
             hold = held_by(str(error))
             if hold is not None:

@@ -1,4 +1,4 @@
-"""Rewriting groups of small data files into large ones, with their position deletes applied.
+"""Rewriting groups of small data files into large ones, with their deletes applied.
 
 A group's inputs are split into as many runs of neighbours as outputs are expected; each run is read and written by its
 own thread, a run that is alone reads ahead in another. Memory is bounded by the row group that each writer gathers and
@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.table import Table
 
+from lakehouse_maintenance.engines.embedded_iceberg.deletes import Deletes, load_deletes
 from lakehouse_maintenance.engines.embedded_iceberg.opening import Opener
 from lakehouse_maintenance.engines.embedded_iceberg.output import (
     DataFileWriter,
@@ -28,7 +29,7 @@ from lakehouse_maintenance.engines.embedded_iceberg.output import (
     OutputPaths,
     columns_worth_a_dictionary,
 )
-from lakehouse_maintenance.engines.embedded_iceberg.positions import Deletes, Positions, load_deletes
+from lakehouse_maintenance.engines.embedded_iceberg.positions import Positions
 from lakehouse_maintenance.engines.embedded_iceberg.schema import Projection, file_schema, table_schema
 from lakehouse_maintenance.iceberg.replace import Replacement
 from lakehouse_maintenance.model.deletes import DeleteIndex
@@ -83,7 +84,7 @@ class Rewriter:
             if file.file_format != "PARQUET":
                 raise UnsupportedError(f"{file.path} is {file.file_format}", field=self._name)
         opener = Opener(self.storage, self.table.io)
-        loaded = load_deletes(group.files, deletes, opener, self._name)
+        loaded = load_deletes(group.files, deletes, opener, self.table, self.memory_limit)
         runs = split(group.files, max(1, group.expected_files))
         workers = self._workers(len(runs))
         form = self._format(group.files[0], opener, workers)

@@ -154,7 +154,7 @@ def _same_ids(have: pa.DataType, want: pa.DataType) -> bool:
 
 def _constants(table: Table, want: pa.Schema, sources: list[int | None], file: LiveFile) -> list[pa.Scalar | None]:
     """For columns that the file lacks: the identity partition value, else the initial default, else None (null)."""
-    identity = _identity_values(table, file)
+    identity = identity_values(table, file)
     constants: list[pa.Scalar | None] = []
     for field, source in zip(want, sources, strict=True):
         fid = field_id(field)
@@ -168,7 +168,7 @@ def _constants(table: Table, want: pa.Schema, sources: list[int | None], file: L
     return constants
 
 
-def _identity_values(table: Table, file: LiveFile) -> dict[int, Any]:
+def identity_values(table: Table, file: LiveFile) -> dict[int, Any]:
     """Source field id → value as LiveFile.partition spells it, for identity partition fields."""
     spec = table.specs()[file.spec_id]
     values = json.loads(file.partition)

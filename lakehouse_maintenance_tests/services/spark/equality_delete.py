@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import date, datetime, time
+from decimal import Decimal
+from typing import Any
+from uuid import UUID
 
 from lakehouse_maintenance_tests.services.spark.session import Spark
 
@@ -26,7 +30,8 @@ def write_equality_delete(
 ) -> None:
     """Commits one equality delete file of `keys` with `rows` to an Iceberg table given in Spark's quoting.
 
-    `partition`: its values in the order of the current spec; None for an unpartitioned table.
+    `keys`: full names; a row has structs as mappings. `partition`: its values in the order of the current spec; None
+    for an unpartitioned table.
     """
     java = spark.java
     iceberg = java.org.apache.iceberg
@@ -52,11 +57,37 @@ def write_equality_delete(
     factory = builder.equalityFieldIds(ids).equalityDeleteRowSchema(key_schema).build()
     writer = factory.newEqualityDeleteWriter(output, spec, values)
     for row in rows:
-        record = iceberg.data.GenericRecord.create(key_schema)
-        for key in keys:
-            value = row[key]
-            is_long = schema.findField(key).type().toString() == "long"
-            record.setField(key, _JavaLong(value) if is_long and isinstance(value, int) else value)
-        writer.write(record)
+        writer.write(_record(java, key_schema.asStruct(), row))
     writer.close()
     opened.newRowDelta().addDeletes(writer.toDeleteFile()).commit()
+
+
+def _record(java: Any, struct: Any, row: Mapping[str, object]) -> Any:
+    record = java.org.apache.iceberg.data.GenericRecord.create(struct)
+    for field in struct.fields():
+        record.setField(field.name(), _value(java, field.type(), row[field.name()]))
+    return record
+
+
+def _value(java: Any, kind: Any, value: object) -> object:
+    """As Iceberg's generic writers take it; py4j has no way to send a float."""
+    name = kind.toString()
+    if isinstance(value, Mapping):
+        return _record(java, kind.asStructType(), value)
+    if isinstance(value, int) and name == "long":
+        return _JavaLong(value)
+    if isinstance(value, Decimal):
+        return java.java.math.BigDecimal(str(value))
+    if isinstance(value, datetime):
+        times = java.java.time
+        zoned = value.tzinfo is not None
+        return times.OffsetDateTime.parse(value.isoformat()) if zoned else times.LocalDateTime.parse(value.isoformat())
+    if isinstance(value, date):
+        return java.java.time.LocalDate.parse(value.isoformat())
+    if isinstance(value, time):
+        return java.java.time.LocalTime.parse(value.isoformat())
+    if isinstance(value, UUID):
+        return java.java.util.UUID.fromString(str(value))
+    if isinstance(value, bytes):
+        return bytearray(value) if name.startswith("fixed") else java.java.nio.ByteBuffer.wrap(bytearray(value))
+    return value
