@@ -64,7 +64,7 @@ def tables(draw) -> Table:
             partition=partition,
             spec=spec,
             records=records,
-            equality=of is None and kind == 0,
+            equality=of is None and kind < 3,
         )
         for number, ((partition, spec), of, records, kind) in enumerate(draw(st.lists(DELETES, max_size=5)))
     ]
@@ -220,13 +220,14 @@ def test_heads_that_stay_are_kept(history, age, keep):
 
 
 def _reaches_any(table: Table, delete: LiveFile) -> bool:
-    return any(delete in table.index.position_deletes_for(file) for file in table.data)
+    index = table.index
+    return any(delete in (*index.position_deletes_for(file), *index.equality_deletes_for(file)) for file in table.data)
 
 
 def _applied(table: Table) -> int:
-    """Pairs of data file and position delete that a reader meets."""
+    """Pairs of data file and delete that a reader meets."""
     state = table.state
-    return sum(
+    return sum(len(table.index.equality_deletes_for(file)) for file in table.data) + sum(
         1
         for file in table.data
         for delete in table.index.position_deletes_for(file)

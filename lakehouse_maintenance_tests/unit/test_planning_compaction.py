@@ -341,9 +341,15 @@ class TestRecheck:
         assert group is not None
         assert [file.deletes for file in group.files] == [0, 0, 0, 1, 0, 0]
 
-    def test_new_equality_deletes_end_it(self):
+    def test_new_equality_deletes_are_applied_too(self):
         before = table(*small(6))
-        assert self.check(before, table(*before.data, deletes=[delete_file("e", equality=True)])) is None
+        group = self.check(before, table(*before.data, deletes=[delete_file("e", equality=True)]))
+        assert {file.deletes for file in group.files} == {1}
+
+    def test_new_deletes_in_another_format_end_it(self):
+        before = table(*small(6))
+        after = table(*before.data, deletes=[delete_file("e", equality=True, form="ORC")])
+        assert self.check(before, after) is None
 
     def test_no_candidate_any_more(self):
         before = table(data_file("f", 100), deletes=[delete_file("d", of="f", records=900)])
