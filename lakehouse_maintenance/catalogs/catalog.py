@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError, NoSuchViewError
 
+from lakehouse_maintenance.catalogs import format_v3
 from lakehouse_maintenance.catalogs.failures import CATALOG_FAILURES, unavailable
 from lakehouse_maintenance.model.errors import TableUnreadableError, UnknownTableError
 from lakehouse_maintenance.model.listing import Complete, Incomplete, Listed
@@ -64,6 +65,8 @@ class Catalog:
         self._inner = inner
         self._storage: Storage | None = None
         self._kinds = frozenset(cls.__name__ for cls in type(inner).__mro__)
+        self.commits_v3: bool = not self.client_side_commits or format_v3.teach(inner)
+        """Whether a commit to a table of format version 3 goes through this catalog."""
 
     @property
     def is_shareable(self) -> bool:

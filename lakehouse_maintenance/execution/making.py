@@ -16,6 +16,7 @@ from lakehouse_maintenance.execution.clock import now_ms
 from lakehouse_maintenance.execution.memory import Memory
 from lakehouse_maintenance.execution.observe import Observed, expiry_facts, health_of, observe
 from lakehouse_maintenance.execution.progress import Progress
+from lakehouse_maintenance.iceberg.commit import obstacle
 from lakehouse_maintenance.iceberg.manifests import BlobCache
 from lakehouse_maintenance.model.actions import Action
 from lakehouse_maintenance.model.errors import LakehouseError
@@ -117,6 +118,7 @@ def subject_of(observed: Observed, target: Target, memory: Memory) -> Subject:
     now = now_ms()
     return Subject(
         state=observed.metadata.state(),
+        cannot_commit=obstacle(target.catalog, observed.metadata),
         health=health_of(observed, target.policy, remembered.last_run_ms, now),
         policy=target.policy,
         now_ms=now,

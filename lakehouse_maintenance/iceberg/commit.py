@@ -17,6 +17,7 @@ trying again from step 1 is safe, and cleaning up is not.
 
 from __future__ import annotations
 
+import json
 import random
 import time
 import uuid as uuids
@@ -25,6 +26,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import (
@@ -129,6 +131,12 @@ class AssertLastSequenceNumber(ValidatableTableRequirement):
             raise CommitFailedException(f"last sequence number is {found}, not {self.last_sequence_number}")
 
 
+NO_V3 = "catalog {} has its own way of writing metadata, which is not known to keep format version 3"
+NO_ROW_IDS = (
+    "its metadata has no next-row-id, which format version 3 needs for row lineage (PyIceberg creates such tables, and "
+    "other engines refuse them)"
+)
+
 LOOKED = (CommitConflictError, UnknownTableError, UnsupportedError)
 """What `load_for_commit` raises when it saw how things are; its other errors mean that it saw nothing."""
 
@@ -136,6 +144,28 @@ LOOKED = (CommitConflictError, UnknownTableError, UnsupportedError)
 def pause(attempt: int) -> None:
     """Waits before the next attempt: longer each time, and not in step with other writers."""
     time.sleep(random.uniform(0, min(4.0, 0.1 * 2**attempt)))
+
+
+def obstacle(catalog: Catalog, metadata: Metadata) -> str | None:
+    """Why no commit to a table of format version 3 can be made through this catalog; None where nothing is known.
+
+    For plans, before anything is read or written; `load_for_commit` looks again. No I/O.
+    """
+    if metadata.format_version < 3:
+        return None
+    if not catalog.commits_v3:
+        return NO_V3.format(catalog.name)
+    if metadata.next_row_id is None:
+        return NO_ROW_IDS
+    try:
+        parsed = TableMetadataUtil.parse_raw(json.dumps(metadata.raw))
+    except Exception as error:  # noqa: BLE001  # its models raise errors of many kinds; all mean that they cannot read it
+        named = ", ".join(metadata.features) or f"{type(error).__name__}: {error}".splitlines()[0]
+        return f"commits go through PyIceberg, which cannot read this table's metadata: {named}"
+    if not catalog.client_side_commits:
+        return None
+    lost = lost_paths(metadata.raw, parsed.model_dump(mode="json", by_alias=True))
+    return f"a commit through this catalog would drop {', '.join(lost[:3])} from its metadata" if lost else None
 
 
 def load_for_commit(
@@ -157,11 +187,10 @@ def load_for_commit(
             field=str(name),
             hint="a table of an old writer: any commit of a current engine gives it one",
         )
-    if metadata.format_version > 2:
-        raise UnsupportedError(
-            f"{name}: the embedded engine does not commit to format version {metadata.format_version}",
-            field=str(name),
-        )
+    if not catalog.commits_v3 and metadata.format_version > 2:
+        raise UnsupportedError(f"{name}: {NO_V3.format(catalog.name)}", field=str(name))
+    if metadata.format_version > 2 and metadata.next_row_id is None:
+        raise UnsupportedError(f"{name}: {NO_ROW_IDS}", field=str(name))
     if catalog.client_side_commits:
         lost = lost_paths(metadata.raw, table.metadata.model_dump(mode="json", by_alias=True))
         if lost:

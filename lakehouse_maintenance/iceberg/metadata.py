@@ -22,7 +22,8 @@ _MALFORMED = (
     *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError),
     *(EOFError, OSError, zlib.error),
 )
-_TYPES_WE_CANNOT_REWRITE = ("variant", "geometry", "geography", "unknown")
+_TYPES_WE_CANNOT_REWRITE = ("variant", "geometry", "geography")
+_UNKNOWN = "unknown"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,12 @@ class Metadata:
     refs: dict[str, RefFact]
 
     @property
+    def next_row_id(self) -> int | None:
+        """Version 3: the first row id that no row has yet. None where the document lacks it, which v3 forbids."""
+        found = self.raw.get("next-row-id")
+        return None if found is None else int(found)
+
+    @property
     def default_spec_id(self) -> int:
         """Id of the partition spec that writers use now."""
         return int(self.raw.get("default-spec-id", 0))
@@ -75,6 +82,11 @@ class Metadata:
             spec_id for spec_id, fields in self.specs.items() if all(f["transform"] == "void" for f in fields)
         )
 
+    @property
+    def features(self) -> tuple[str, ...]:
+        """What rewriting data would lose."""
+        return features(self.raw)
+
     def head(self, branch: str = MAIN) -> Snapshot | None:
         """The branch's head; None where the branch or the table has no snapshot yet."""
         ref = self.refs.get(branch)
@@ -94,7 +106,7 @@ class Metadata:
             properties=self.properties,
             snapshot_times={s.snapshot_id: s.timestamp_ms for s in self.snapshots.values()},
             default_spec_id=self.default_spec_id,
-            features=features(self.raw),
+            features=self.features,
             branch=branch,
         )
 
@@ -243,6 +255,11 @@ def features(raw: dict[str, Any]) -> tuple[str, ...]:
 
 
 def _unknown_types(node: Any) -> set[str]:
+    """Types of a schema that cannot be written again.
+
+    A column of type `unknown` is null in every row and is stored nowhere (spec: Primitive Types), so that leaving it
+    out keeps it; inside a list or map, or alone in a struct, there would be nothing left to store.
+    """
     found: set[str] = set()
     pending = [node]
     while pending:
@@ -252,8 +269,11 @@ def _unknown_types(node: Any) -> set[str]:
             if base in _TYPES_WE_CANNOT_REWRITE:
                 found.add(base)
         elif isinstance(item, dict):
-            pending.extend(item[key] for key in ("type", "element", "key", "value") if key in item)
-            pending.extend(item.get("fields") or ())
+            nested = [item[key] for key in ("element", "key", "value") if key in item]
+            fields = item.get("fields") or ()
+            if _UNKNOWN in nested or (fields and all(field.get("type") == _UNKNOWN for field in fields)):
+                found.add(_UNKNOWN)
+            pending += [*nested, *fields, *([item["type"]] if "type" in item else [])]
     return found
 
 

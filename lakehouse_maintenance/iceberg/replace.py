@@ -62,6 +62,9 @@ def misfit(
             file.partition_id,
         ):
             return f"{file.path} was replaced in the table"
+        if current.first_row_id != file.first_row_id:
+            # The first commit after an upgrade to version 3 gives ids to rows that had none when they were read.
+            return f"{file.path} got row ids since it was read"
         # An equality delete newer than what we read applies to the outputs as it does to the inputs, where they keep
         # the number of what was read. All others have to be those that were applied.
         starting = group.sequence_number

@@ -88,6 +88,8 @@ def stage_replacement(at: Attempt, groups: Sequence[Replacement], targets: Targe
         summary=summary,
         added_files=tuple(record["file_path"] for record in added),
         removed_delete_files=sum(1 for record in removed if record["content"] != 0),
+        first_row_id=writer.first_row_id,
+        added_rows=writer.added_rows,
     )
 
 

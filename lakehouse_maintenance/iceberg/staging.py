@@ -66,13 +66,15 @@ class Staged:
 class StagedWriter:
     """Writes manifests and the list of one attempt, and keeps their rows and paths.
 
-    In order: `expect`, any number of `manifest`, `manifest_list` once.
+    In order: `expect`, any number of `manifest`, `manifest_list` once. In format version 3, `first_row_id` and
+    `added_rows` are what Staged needs of them, complete once the list is written.
     """
 
     at: Attempt
     snapshot_id: int = 0
     files: list[str] = field(default_factory=list)
     rows: list[dict[str, Any]] = field(default_factory=list)
+    added_rows: int | None = None
 
     def __post_init__(self) -> None:
         self.snapshot_id = self.snapshot_id or _new_snapshot_id(self.at.metadata)
@@ -85,6 +87,11 @@ class StagedWriter:
     def sequence_number(self) -> int:
         """What the snapshot gets."""
         return self.at.metadata.last_sequence_number + 1
+
+    @property
+    def first_row_id(self) -> int | None:
+        """What the snapshot begins to number rows with; None before format version 3."""
+        return self.at.metadata.next_row_id if self.at.metadata.format_version > 2 else None
 
     def expect(self, manifests: int) -> None:
         """Announces the list and the first so many manifests, before any of them is written."""
@@ -121,7 +128,9 @@ class StagedWriter:
         """Writes the snapshot's list of these rows in their order; returns its path."""
         path = self._list_path
         number = self.sequence_number if self.at.metadata.format_version > 1 else None
-        write_manifest_list(self.put, path, self.at.metadata, rows, self.snapshot_id, self.at.head.snapshot_id, number)
+        metadata, parent = self.at.metadata, self.at.head.snapshot_id
+        numbered = write_manifest_list(self.put, path, metadata, rows, self.snapshot_id, parent, number)
+        self.added_rows = numbered if metadata.format_version > 2 else None
         return path
 
 

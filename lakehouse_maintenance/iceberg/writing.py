@@ -75,8 +75,13 @@ def write_manifest_list(
     snapshot_id: int,
     parent_id: int | None,
     sequence_number: int | None,
-) -> None:
-    """Writes a snapshot's manifest list (v1 and v2). Rows of new manifests get the snapshot's sequence number."""
+) -> int:
+    """Writes a snapshot's manifest list. Rows of new manifests get the snapshot's sequence number.
+
+    Version 3 (Row Lineage; Java's ManifestListWriter): data manifests without a first row id get the next free ones,
+    new manifests as well as those from before the upgrade. Returns how many ids that takes: the snapshot's `added-rows`
+    (0 in earlier versions).
+    """
     complete = [
         {
             **row,
@@ -85,6 +90,7 @@ def write_manifest_list(
         }
         for row in rows
     ]
+    numbered = 0
     header = {
         "snapshot-id": str(snapshot_id),
         "parent-snapshot-id": "null" if parent_id is None else str(parent_id),
@@ -92,7 +98,18 @@ def write_manifest_list(
     }
     if metadata.format_version > 1:
         header["sequence-number"] = str(sequence_number)
+    if metadata.format_version > 2:
+        first = metadata.next_row_id
+        if first is None:
+            raise ValueError("metadata of format version 3 needs next-row-id")
+        header["first-row-id"] = str(first)
+        for row in complete:
+            if row["content"] == 0 and row["first_row_id"] is None:
+                row["first_row_id"] = first + numbered
+                # Existing files from before the upgrade have no ids of their own, and take some of these.
+                numbered += row["added_rows_count"] + row["existing_rows_count"]
     put(path, write_container(complete, manifest_list_schema(metadata.format_version), header))
+    return numbered
 
 
 def _or(value: int | None, default: int) -> int:

@@ -122,6 +122,7 @@ class Subject:
     `expiry`: snapshots and refs; None where they are not known. `last_run_ms`: action → when it last ran here.
     `named_by_policy`: a policy of its own names this very table.
     `default_engine`: what `engine.use` says, for policies that say `auto`.
+    `cannot_commit`: why no commit can be made to the table; None where nothing speaks against one.
     """
 
     state: TableState
@@ -132,6 +133,7 @@ class Subject:
     named_by_policy: bool = False
     default_engine: str = "auto"
     expiry: ExpiryFacts | None = None
+    cannot_commit: str | None = None
     longest_reader: timedelta = timedelta(hours=24)
 
 
@@ -261,11 +263,8 @@ def _expire(subject: Subject, reach: CountReach, asked: Request) -> PlannedActio
     """The planned expiry, or why there is none."""
     policy = effective(subject.policy.expire_snapshots, asked.expiry)
     facts = subject.expiry
-    if subject.state.format_version >= 3:
-        return (
-            f"unsupported: the table has format version {subject.state.format_version} (v3), which the embedded "
-            "engine does not expire yet; Spark's expire_snapshots does"
-        )
+    if subject.cannot_commit is not None:
+        return f"unsupported: {subject.cannot_commit}"
     if facts is None or not facts.snapshots:
         return "nothing to do: the table is empty"
     reason = REQUESTED
@@ -307,13 +306,10 @@ def _expire(subject: Subject, reach: CountReach, asked: Request) -> PlannedActio
 def _unsupported(subject: Subject, asked: Request, options: Mapping[str, str]) -> str | None:
     """What this release cannot do safely, and who can; None where nothing stands against the rewrite."""
     state = subject.state
-    if state.format_version >= 3:
-        return (
-            f"the table has format version {state.format_version} (v3), whose row lineage the embedded engine "
-            "cannot keep yet; Spark's rewrite_data_files keeps it"
-        )
     if state.features:
         return f"the embedded engine cannot keep: {', '.join(state.features)}"
+    if subject.cannot_commit is not None:
+        return subject.cannot_commit
     engine = asked.engine or "auto"
     for choice in (subject.policy.engine, subject.default_engine):
         engine = choice if engine == "auto" else engine

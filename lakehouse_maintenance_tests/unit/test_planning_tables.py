@@ -169,10 +169,11 @@ class TestOtherActions:
 
 
 class TestUnsupported:
-    def test_v3(self):
-        about = subject()
-        v3 = replace(about, state=replace(about.state, format_version=3))
-        assert why(v3, ASKED).startswith("unsupported: the table has format version 3 (v3), whose row lineage")
+    def test_where_no_commit_can_be_made(self):
+        about = replace(subject(), cannot_commit="its metadata has no next-row-id")
+        assert why(about, ASKED) == "unsupported: its metadata has no next-row-id"
+        (skip,) = plan(about, request=Request((Action.EXPIRE_SNAPSHOTS,))).skipped
+        assert skip.reason == "unsupported: its metadata has no next-row-id"
 
     def test_features_are_named(self):
         about = subject()

@@ -21,6 +21,7 @@ import pyarrow.parquet as pq
 from pyiceberg.table import Table
 
 from lakehouse_maintenance.engines.embedded_iceberg.deletes import Deletes, load_deletes
+from lakehouse_maintenance.engines.embedded_iceberg.lineage import filled, with_lineage
 from lakehouse_maintenance.engines.embedded_iceberg.opening import Opener
 from lakehouse_maintenance.engines.embedded_iceberg.output import (
     DataFileWriter,
@@ -129,7 +130,7 @@ class Rewriter:
         paths: OutputPaths,
         stop: threading.Event,
     ) -> list[dict[str, Any]]:
-        schema = table_schema(self.table.schema())
+        schema = self._schema()
         outputs: list[dict[str, Any]] = []
         writer: DataFileWriter | None = None
         try:
@@ -154,6 +155,15 @@ class Rewriter:
                 writer.abandon()
         return outputs
 
+    @property
+    def _keeps_lineage(self) -> bool:
+        return self.table.metadata.format_version > 2
+
+    def _schema(self) -> pa.Schema:
+        """Of the outputs; in format version 3 with the columns of row lineage."""
+        schema = table_schema(self.table.schema())
+        return with_lineage(schema, self._name) if self._keeps_lineage else schema
+
     def _read_run(
         self, files: Sequence[LiveFile], schema: pa.Schema, deletes: Deletes, opener: Opener, stop: threading.Event
     ) -> Iterator[pa.RecordBatch]:
@@ -177,6 +187,8 @@ class Rewriter:
             start = 0
             for columns, count in _columns(parquet, projection, file):
                 batch = pa.RecordBatch.from_arrays(projection(columns, count), schema=schema)
+                if self._keeps_lineage:
+                    batch = filled(batch, file, start)
                 if dropped is not None:
                     batch = _without(batch, dropped, start)
                 start += count
