@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.conversions import from_bytes
+from pyiceberg.types import LongType
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table
 
 _FIELD_ID = b"PARQUET:field_id"
+LINEAGE = {2147483540: "_row_id", 2147483539: "_last_updated_sequence_number"}
+"""Columns of row lineage, which no schema names; Iceberg's own writers have statistics of them too."""
 
 
 def added_files(table: Table) -> dict[str, DataFile]:
@@ -38,7 +41,8 @@ def check_statistics(table: Table, *, bounded: bool = True) -> int:
     checked = 0
     for path, file in added_files(table).items():
         for field_id, values in _leaves(table, path).items():
-            name, kind = schema.find_column_name(field_id), schema.find_type(field_id)
+            name = LINEAGE.get(field_id) or schema.find_column_name(field_id)
+            kind = LongType() if field_id in LINEAGE else schema.find_type(field_id)
             nans = sum(isinstance(value, float) and math.isnan(value) for value in values)
             present = [value for value in values if value is not None and value == value]
             assert file.value_counts[field_id] == len(values), name

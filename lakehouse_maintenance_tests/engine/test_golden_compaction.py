@@ -16,7 +16,6 @@ from lakehouse_maintenance_tests.engine.bounds import added_files, check_statist
 from lakehouse_maintenance_tests.engine.conformance import (
     COMPACTED,
     TABLES,
-    UNSUPPORTED,
     CompactedLakehouse,
     compact,
     compacted_lakehouse,
@@ -115,19 +114,6 @@ def test_a_small_target_gives_several_files(golden: GoldenLakehouse, s3: S3Serve
     assert outcome.actions[0].actual.files > 1
     location = golden.metadata_location(name)
     assert seen(read_duckdb(location, s3.properties)) == TABLES[name].current
-
-
-@pytest.mark.parametrize("name", UNSUPPORTED)
-def test_what_is_unsupported_is_measured_and_left_alone(golden: GoldenLakehouse, tmp_path: Path, name: str) -> None:
-    ours = open_golden(golden, tmp_path)
-    before = golden.metadata_location(name)
-    health = ours.health([f"golden.{name}"])[0]
-    assert health.error is None
-    outcome = compact(ours, name, rewrite_all="true")
-    assert outcome.status is Status.SKIPPED
-    assert "v3" in outcome.reason
-    assert golden.metadata_location(name) == before
-    assert ours.audit() == [], "nothing was begun"
 
 
 def test_the_view_is_no_table(golden: GoldenLakehouse, tmp_path: Path) -> None:

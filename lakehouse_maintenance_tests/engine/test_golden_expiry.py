@@ -26,7 +26,6 @@ from lakehouse_maintenance_tests.readers import read_duckdb, read_pyiceberg, rea
 from lakehouse_maintenance_tests.services.spark.session import Spark
 
 ALL = ExpiryRequest(older_than=timedelta(0), retain_last=1, allow_short_retention=True)
-EXPIRED = [name for name, table in TABLES.items() if table.format_version < 3]
 FUTURE = "TIMESTAMP '2100-01-01'"
 
 
@@ -60,7 +59,7 @@ def kept(everything: Seen, table: Table) -> Seen:
     return {at: rows for at, rows in everything.items() if at == "current" or at in left or at in table.metadata.refs}
 
 
-@pytest.mark.parametrize("name", EXPIRED)
+@pytest.mark.parametrize("name", list(TABLES))
 def test_what_stays_reads_as_before_and_nothing_else_goes(golden: GoldenLakehouse, tmp_path: Path, name: str) -> None:
     recorded = TABLES[name]
     before, there = reachable(golden.catalog().load_table(recorded.identifier)), objects(golden)
@@ -90,7 +89,7 @@ def test_what_stays_reads_as_before_and_nothing_else_goes(golden: GoldenLakehous
             assert seen(rows_there) == wanted[at], at
 
 
-@pytest.mark.parametrize("name", EXPIRED)
+@pytest.mark.parametrize("name", list(TABLES))
 def test_sparks_own_expiry_deletes_the_same_files(
     golden: GoldenLakehouse, tmp_path: Path, spark: Spark, name: str
 ) -> None:

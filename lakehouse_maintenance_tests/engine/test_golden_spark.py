@@ -64,6 +64,9 @@ def test_spark_reads_every_snapshot_and_ref_as_before(
     compacted = lakehouse[name]
     assert compacted.outcome.status is Status.DONE, compacted.outcome
     assert spark_sees(attached, compacted.recorded) == recorded_rows(compacted.recorded)
+    if compacted.recorded.lineage is not None:
+        lineage = f"SELECT *, _row_id, _last_updated_sequence_number FROM {compacted.recorded.spark_name}"
+        assert seen(attached.query_rows(lineage)) == compacted.recorded.lineage
 
 
 @pytest.mark.parametrize("name", COMPACTED)

@@ -16,7 +16,6 @@ from lakehouse_maintenance.orchestration.naming import LIVE_FILES_PRESENT, MAINT
 from lakehouse_maintenance_tests.engine.conformance import (
     COMPACTED,
     TABLES,
-    UNSUPPORTED,
     duckdb_sees,
     pyiceberg_sees,
     readable_by,
@@ -74,14 +73,6 @@ def test_duckdb_reads_every_snapshot_as_before(maintained: _Maintained, name: st
     recorded = TABLES[name]
     table = maintained.golden.catalog().load_table(recorded.identifier)
     assert duckdb_sees(table, recorded, maintained.golden.s3) == recorded_rows(recorded, refs=False)
-
-
-def test_what_is_unsupported_is_skipped_with_the_reason(maintained: _Maintained) -> None:
-    for name in UNSUPPORTED:
-        run = maintained.runs[table_name(name)]
-        assert (run.status, run.ok) == (Status.SKIPPED, True)
-        assert maintained.golden.metadata_location(name) == TABLES[name].metadata_location
-    assert "unsupported" in maintained.runs[table_name("db.v3_dv")].reason
 
 
 def test_a_second_materialization_does_nothing(maintained: _Maintained) -> None:
