@@ -32,15 +32,22 @@ REWRITE_OPTIONS: dict[str, Option] = {
     "rewrite-all": Option("flag", "Rewrite every file, whatever its size. Unset: false."),
     "delete-file-threshold": Option("number", "Deletes on a file that make it worth rewriting. Unset: never."),
     "delete-ratio-threshold": Option("ratio", "Share of deleted rows that makes a file worth rewriting. Unset: 0.3."),
-    "max-concurrent-file-group-rewrites": Option("count", "Groups rewritten at once. Unset: 5."),
-    "partial-progress.enabled": Option("flag", "Commit groups as they are done. Unset: false."),
+    "max-concurrent-file-group-rewrites": Option(
+        "count", "Groups rewritten at once, as far as memory and cores let them. Unset: 5."
+    ),
+    "partial-progress.enabled": Option("flag", "Commit groups as they are done, in several snapshots. Unset: false."),
     "partial-progress.max-commits": Option("count", "The most commits with partial progress. Unset: 10."),
-    "rewrite-job-order": Option("order", "Which groups come first. Unset: none."),
+    "partial-progress.max-failed-commits": Option(
+        "number", "Commits that may fail before the action does. Unset: as many as partial-progress.max-commits."
+    ),
+    "rewrite-job-order": Option("order", "Which groups come first. Unset: none, which is newest files first."),
     "use-starting-sequence-number": Option(
         "flag", "Give new files the sequence number at the start, so that later equality deletes hold. Unset: true."
     ),
     "output-spec-id": Option("number", "Partition spec of the new files. Unset: the table's current one."),
-    "remove-dangling-deletes": Option("flag", "Drop delete files that nothing needs any more. Unset: false."),
+    "remove-dangling-deletes": Option(
+        "flag", "Drop delete files that nothing needs any more. Unset: true here, where Iceberg's procedure says false."
+    ),
 }
 
 _FORMS = {

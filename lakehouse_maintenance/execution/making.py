@@ -139,7 +139,12 @@ def plan_subject(
     orphans: FindOrphans | None = None,
     only: Collection[Action] | None = None,
 ) -> TablePlan:
-    """The plan at the subject's moment."""
+    """The plan at the subject's moment. Raises InputError where a branch that is to be worked on does not exist."""
+    considered = {action for action in request.actions or () if only is None or action in only}
+    # Expiry of a branch is about the table's snapshots, and tells itself where there is no such branch.
+    if request.branch is not None and considered - {Action.EXPIRE_SNAPSHOTS}:
+        observed = observed.on(request.branch)
+        subject = replace(subject, state=observed.metadata.state(request.branch))
     return plan_table(
         subject,
         lambda options: observed.groups(options, subject.now_ms),

@@ -10,7 +10,7 @@ from lakehouse_maintenance.catalogs import Catalog
 from lakehouse_maintenance.iceberg.expiry import only_reached_by
 from lakehouse_maintenance.iceberg.manifests import BlobCache, ManifestFile, ManifestReader
 from lakehouse_maintenance.iceberg.measure import measure
-from lakehouse_maintenance.iceberg.metadata import Metadata, read_metadata
+from lakehouse_maintenance.iceberg.metadata import MAIN, Metadata, read_metadata
 from lakehouse_maintenance.model.deletes import DeleteIndex
 from lakehouse_maintenance.model.errors import InputError
 from lakehouse_maintenance.model.files import LiveFile
@@ -30,16 +30,30 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """A table as one metadata file describes it."""
+    """A table as one metadata file describes it. `branch`: the one whose head is meant by all that reads files."""
 
     name: TableName
     metadata: Metadata
     storage: Storage
     reader: ManifestReader
+    branch: str = MAIN
+
+    def on(self, branch: str) -> Observed:
+        """The same look, at another branch. Raises InputError with field `branch` where there is no such branch."""
+        ref = self.metadata.refs.get(branch)
+        if branch == MAIN or (ref is not None and ref.is_branch):
+            return replace(self, branch=branch)
+        found = sorted(ref.name for ref in self.metadata.refs.values() if ref.is_branch)
+        what = "is a tag" if ref is not None else "does not exist"
+        raise InputError(
+            f"{self.name}: branch {branch!r} {what}",
+            field="branch",
+            hint=f"branches of this table: {', '.join(found) or 'none'}",
+        )
 
     def manifests(self, *, deletes: bool) -> list[ManifestFile]:
         """The head's manifests of one content that hold live files."""
-        head = self.metadata.head()
+        head = self.metadata.head(self.branch)
         found = [] if head is None else self.reader.manifests(head)
         return [manifest for manifest in found if manifest.deletes is deletes and manifest.live_files != 0]
 
@@ -71,7 +85,7 @@ class Observed:
     def groups(self, options: RewriteOptions, now_ms: int) -> GroupPlan:
         """What bin-packing would rewrite."""
         files = self.reader.live_files(self.manifests(deletes=False))
-        return plan_groups(self.metadata.state(), files, self.delete_index(), options, now_ms=now_ms)
+        return plan_groups(self.metadata.state(self.branch), files, self.delete_index(), options, now_ms=now_ms)
 
 
 def observe(catalog: Catalog, name: TableName, cache: BlobCache | None = None) -> Observed:

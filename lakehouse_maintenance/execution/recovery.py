@@ -18,7 +18,7 @@ from lakehouse_maintenance.execution.guards import refuse_blocked
 from lakehouse_maintenance.execution.leftovers import Cleaned, StillOwned, clean
 from lakehouse_maintenance.execution.making import Target
 from lakehouse_maintenance.execution.observe import observe
-from lakehouse_maintenance.execution.traces import Trace, trace
+from lakehouse_maintenance.execution.traces import GROUPS_LEFT, Attempt, Trace, ending, trace
 from lakehouse_maintenance.execution.work import ROLLBACK, Blocked, Run
 from lakehouse_maintenance.iceberg.metadata import Metadata
 from lakehouse_maintenance.iceberg.rollback import stands_behind
@@ -147,12 +147,13 @@ class Recovery:
         """A commit may appear after an earlier run looked for it in vain: the journal has to say so."""
         visible = left.visible(metadata)
         key = (left.run_id, left.action)
-        if visible is None or left.run_id == self.run.run_id or key in self._told:
+        if not visible or left.run_id == self.run.run_id or key in self._told:
             return
-        if _last_status(self.run.state, name, key) == Status.DONE:
+        last, known = _told_before(self.run.state, name, key)
+        if last == Status.DONE or visible[-1].snapshot_id in known:
             return
-        status, why = Status.DONE, f"snapshot {visible} of this run is in the table"
-        self.run.state.journal.record(_event(name, key, status, why, visible))
+        status, why, snapshot_id = ending(visible, len(left.attempts))
+        self.run.state.journal.record(_event(name, key, status, why, snapshot_id))
         self._told[key] = Recovered(*key, status, "a commit of this run, seen only now", why)
 
     def _tell_files(self, left: Trace, result: Cleaned, given_up: bool, metadata: Metadata) -> None:
@@ -161,11 +162,11 @@ class Recovery:
         if told is None:
             if not result.removed and not result.kept:
                 return
-            status = Status.DONE if left.visible(metadata) is not None else Status.FAILED
+            status = ending(left.visible(metadata), len(left.attempts))[0]
             told = Recovered(*key, status, "files that were written and not committed", "")
         removed = told.removed_files + result.removed
-        ending = self._endings.setdefault(key, told.done)
-        parts = [ending] if ending else []
+        before = self._endings.setdefault(key, told.done)
+        parts = [before] if before else []
         if removed:
             parts.append(f"{removed} files that were not committed were removed")
         if result.kept:
@@ -215,13 +216,9 @@ def _ended(
         gone = sum(1 for i in ids if i not in metadata.snapshots)
         why = f"{gone} of the {len(ids)} snapshots that the run was to let go are not in the table"
         return Status.DONE if gone else Status.FAILED, why, None
-    ids = [int(one["snapshot_id"]) for one in details if "snapshot_id" in one] + lost
-    found = next((i for i in ids if i in metadata.snapshots), None)
-    if found is not None:
-        return Status.DONE, f"snapshot {found} of this run is in the table", found
-    if ids:
-        return Status.FAILED, "none of the run's snapshots is in the table", None
-    return Status.FAILED, "the run ended before it tried to commit", None
+    told = {int(one["snapshot_id"]): int(one.get(GROUPS_LEFT, 0)) for one in details if "snapshot_id" in one}
+    attempts = [Attempt(i, None, told.get(i, 0)) for i in dict.fromkeys([*told, *lost])]
+    return ending([one for one in attempts if one.snapshot_id in metadata.snapshots], len(attempts))
 
 
 def _rolled_back(details: Iterable[dict[str, Any]], metadata: Metadata) -> tuple[Status, str, int | None]:
@@ -232,9 +229,11 @@ def _rolled_back(details: Iterable[dict[str, Any]], metadata: Metadata) -> tuple
     return Status.FAILED, "the branch does not go back to the snapshot that it was to be set to", None
 
 
-def _last_status(state: State, name: str, key: Key) -> str | None:
-    outcomes = [e for e in state.journal.events(table=name, run_id=key[0]) if e.action == key[1]]
-    return next((e.status for e in reversed(outcomes) if e.phase == "outcome"), None)
+def _told_before(state: State, name: str, key: Key) -> tuple[str | None, set[int]]:
+    """The last status that the journal tells of an action, and the snapshots that it says are in the table."""
+    events = [e for e in state.journal.events(table=name, run_id=key[0]) if e.action == key[1] and e.phase == "outcome"]
+    ids = [i for e in events for i in (e.details.get("snapshot_id"), *e.details.get("snapshot_ids", ()))]
+    return events[-1].status if events else None, {int(i) for i in ids if i is not None}
 
 
 def _event(table: str, key: Key, status: Status, why: str, snapshot_id: int | None) -> Event:

@@ -1,301 +1,309 @@
-"""Running a rewrite of data files: recheck, rewrite, commit, verify; what other writers outdate is redone."""
+"""Running a rewrite of data files: recheck, rewrite, commit, verify; what other writers outdate is redone.
+
+Groups are rewritten several at once and committed together, in one snapshot. With `partial-progress.enabled` they are
+committed in up to `partial-progress.max-commits` snapshots as they are done, each verified before the next is made.
+Then a group that fails is left out and told, and what was committed before a failure stays done. Without it, the first
+failure ends the action, and nothing was committed. A group that the engine cannot do (UnsupportedError) is left alone
+either way. After a commit whose result is unknown, or whose verification failed, no other is made.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
-from typing import Any
+from contextlib import closing
+from dataclasses import asdict, dataclass, field
 
-from lakehouse_maintenance.engines.embedded_iceberg.deletes import named_data_files
-from lakehouse_maintenance.engines.embedded_iceberg.opening import Opener
-from lakehouse_maintenance.engines.embedded_iceberg.rewrite import Group, Rewriter
-from lakehouse_maintenance.execution.clock import now_text
 from lakehouse_maintenance.execution.guards import refuse_blocked
 from lakehouse_maintenance.execution.making import Target, describe
 from lakehouse_maintenance.execution.observe import Observed, observe
+from lakehouse_maintenance.execution.rewriting_commit import commit_groups, verify_commit
+from lakehouse_maintenance.execution.rewriting_groups import announcer, fresh_groups, rewritten_groups
 from lakehouse_maintenance.execution.shrinking import shrink_note
-from lakehouse_maintenance.execution.traces import BASE, WRITING
-from lakehouse_maintenance.execution.verify import verify_rewrite
-from lakehouse_maintenance.execution.work import Run, Work, named_files
-from lakehouse_maintenance.iceberg.commit import Base, Committed, Outdated, ReplaceCommit, Stamp
+from lakehouse_maintenance.execution.work import Blocked, Run, Work
+from lakehouse_maintenance.iceberg.commit import Committed, Outdated
 from lakehouse_maintenance.iceberg.replace import Replacement
-from lakehouse_maintenance.iceberg.replacing import ReplaceGroups
 from lakehouse_maintenance.model.actions import Status
 from lakehouse_maintenance.model.errors import (
     CommitConflictError,
+    CommitUnknownError,
     LakehouseError,
+    LeaseLostError,
     StorageError,
     UnsupportedError,
 )
-from lakehouse_maintenance.model.events import Event
 from lakehouse_maintenance.model.outcomes import ActionOutcome, Actual, Check
-from lakehouse_maintenance.model.plans import FileGroup, PlannedAction, TablePlan
-from lakehouse_maintenance.planning.compaction import recheck
+from lakehouse_maintenance.model.plans import PlannedAction, TablePlan
 from lakehouse_maintenance.planning.rewrite_options import RewriteOptions
+from lakehouse_maintenance.planning.sizing import is_split
 from lakehouse_maintenance.state import Lease
+
+_logger = logging.getLogger(__name__)
 
 ROUNDS = 4
 """How often groups that other writers outdate are read and written anew before we give up on them."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One commit of ours, what it holds, and what its verification says."""
+
+    committed: Committed
+    groups: tuple[Replacement, ...]
+    checks: tuple[Check, ...]
+
+    @property
+    def failed(self) -> Check | None:
+        """The first check that failed."""
+        return next((check for check in self.checks if not check.passed), None)
+
+
+class _Ended(Exception):
+    """No other commit is made; the text says why."""
 
 
 def rewrite(
     run: Run, target: Target, plan: TablePlan, action: PlannedAction, lease: Lease, work: Work
 ) -> ActionOutcome:
     """Rewrites and commits the groups; those that other writers outdate are redone from fresh metadata."""
-    options = RewriteOptions.from_text(action.options)
-    done: dict[int, Replacement] = {}
-    unsupported: dict[int, str] = {}
-    committed: Committed | None = None
-    for round_number in range(1, ROUNDS + 1):
-        observed = observe(target.catalog, target.name, run.cache)
-        refuse_blocked(observed.metadata, plan, target)
-        fresh = _recheck(observed, action.groups, options, skip={*done, *unsupported})
-        announce = _announcer(run, observed, action, work)
-        _rewrite_groups(run, target, observed, fresh, options, lease, work, announce, done, unsupported)
-        worthwhile = {index: group for index, group in done.items() if _gains(group)}
-        work.groups_dropped = len(action.groups) - len(worthwhile)
-        if not worthwhile:
-            return _nothing_left(action, work, unsupported)
+    going = _Rewriting(run, target, plan, action, lease, work, RewriteOptions.from_text(action.options))
+    try:
+        going.all_rounds()
+    except _Ended as ended:
+        return going.outcome(Status.FAILED, str(ended))
+    except (LakehouseError, Blocked) as error:
+        if not going.parts:
+            raise
+        # What is committed stays done, and is told beside the failure.
+        status = Status.UNKNOWN if isinstance(error, CommitUnknownError) else Status.FAILED
+        return going.outcome(status, describe(error) if isinstance(error, LakehouseError) else str(error))
+    return going.outcome(Status.DONE, None)
+
+
+@dataclass
+class _Rewriting:
+    """One rewrite as it goes. Groups are named by their number in the plan.
+
+    `done`: written, and not committed yet. `redo`: outdated by other writers in this round. `dropped`: came out without
+    a gain. `failed`: why they are not done; `lost`: those of a commit that was refused for good (both with partial
+    progress). `tried`: commits that were made or refused for good.
+    """
+
+    run: Run
+    target: Target
+    plan: TablePlan
+    action: PlannedAction
+    lease: Lease
+    work: Work
+    options: RewriteOptions
+    done: dict[int, Replacement] = field(default_factory=dict)
+    redo: set[int] = field(default_factory=set)
+    dropped: set[int] = field(default_factory=set)
+    unsupported: dict[int, str] = field(default_factory=dict)
+    failed: dict[int, str] = field(default_factory=dict)
+    lost: dict[int, str] = field(default_factory=dict)
+    committed: set[int] = field(default_factory=set)
+    parts: list[Part] = field(default_factory=list)
+    tried: int = 0
+    failed_commits: int = 0
+
+    def all_rounds(self) -> None:
+        """Raises _Ended, and what ends the action as a whole."""
+        for number in range(1, ROUNDS + 1):
+            self._round(number)
+            if not self.redo:
+                return
+        why = f"other writers outdated the rewritten files {ROUNDS} times"
+        if not self.options.partial_progress:
+            raise CommitConflictError(
+                f"{self.plan.table}: {why}",
+                field=self.plan.table,
+                hint="nothing was changed; a settle time keeps compaction away from partitions that are being written",
+            )
+        for index in sorted(self.redo):
+            self._fail(index, why, self.failed)
+
+    def _round(self, number: int) -> None:
+        """Reads, writes and commits what is not settled yet, from fresh metadata."""
+        observed = observe(self.target.catalog, self.target.name, self.run.cache).on(self.action.branch)
+        refuse_blocked(observed.metadata, self.plan, self.target)
+        self.redo.clear()
+        skip = {*self.done, *self.dropped, *self.unsupported, *self.failed, *self.lost, *self.committed}
+        fresh = fresh_groups(observed, self.action.groups, self.options, skip)
+        announce = announcer(self.run, observed, self.action, self.work)
+        left = set(fresh)
+        results = rewritten_groups(
+            self.run, self.target, observed, fresh, self.options, self.work, announce, self.lease.check
+        )
+        with closing(results):
+            for index, result in results:
+                left.discard(index)
+                self._take(index, result)
+                if self._is_commit_due():
+                    self._commit(observed, announce, number, len(left))
+        while self.done and not self._waits_for_redone(number):
+            self._commit(observed, announce, number, 0)
+
+    def _take(self, index: int, result: Replacement | Exception) -> None:
+        if isinstance(result, Replacement):
+            if self._gains(result):
+                self.done[index] = result
+            else:
+                self.dropped.add(index)
+        elif isinstance(result, UnsupportedError):
+            self.unsupported[index] = describe(result)
+            self.work.notes.append(f"a group was left alone: {describe(result)}")
+        elif isinstance(result, LeaseLostError) or not self.options.partial_progress:
+            raise result
+        elif isinstance(result, LakehouseError):
+            self._fail(index, describe(result), self.failed)
+        else:
+            _logger.error("%s: a group failed", self.plan.table, exc_info=result)
+            self._fail(index, f"unexpected {type(result).__name__}: {result}", self.failed)
+
+    def _fail(self, index: int, why: str, among: dict[int, str]) -> None:
+        among[index] = why
+        group = self.action.groups[index]
+        self.work.notes.append(f"a group of {len(group.files)} files was not rewritten: {why}")
+
+    def _gains(self, group: Replacement) -> bool:
+        """What came out has to be worth a commit (IM-26), whatever was estimated."""
+        inputs, outputs = len(group.inputs), len(group.outputs)
+        largest = max(file.size for file in group.inputs)
+        return outputs < inputs or any(group.applied.values()) or is_split(inputs, outputs, largest, self.options)
+
+    @property
+    def _commits_left(self) -> int:
+        return (self.options.max_commits if self.options.partial_progress else 1) - self.tried
+
+    def _is_commit_due(self) -> bool:
+        """Before all groups are done: with partial progress, but for the last commit, which takes all that is left."""
+        if not self.options.partial_progress or self._commits_left <= 1:
+            return False
+        return len(self.done) >= -(-len(self.action.groups) // self.options.max_commits)
+
+    def _waits_for_redone(self, number: int) -> bool:
+        """Groups that are redone in the next round go into the last commit together with those that wait for it."""
+        is_last = number == ROUNDS and self.options.partial_progress
+        return bool(self.redo) and self._commits_left <= 1 and not is_last
+
+    def _commit(self, observed: Observed, announce: Callable[[Sequence[str]], None], number: int, in_work: int) -> None:
+        """One snapshot of all groups that are done, verified. `in_work`: groups of this round that are not done yet."""
+        indices = sorted(self.done)
+        groups = tuple(self.done[index] for index in indices)
         try:
-            committed = _commit(run, target, observed, list(worthwhile.values()), action, lease, work, announce)
+            committed = commit_groups(
+                *(self.run, self.target, observed, groups, self.action, self.options),
+                *(self.lease, self.work, announce, in_work + len(self.redo)),
+            )
         except Outdated as outdated:
-            indices = list(worthwhile)
             for position, reason in outdated.reasons.items():
-                done.pop(indices[position])
-                work.notes.append(f"round {round_number}: a group was redone: {reason}")
-            continue
-        done = worthwhile
-        break
-    if committed is None:
-        raise CommitConflictError(
-            f"{plan.table}: other writers outdated the rewritten files {ROUNDS} times",
-            field=plan.table,
-            hint="nothing was changed; a settle time keeps compaction away from partitions that are being written",
-        )
-    return _finish(run, target, action, committed, list(done.values()), work)
+                self.done.pop(indices[position])
+                self.redo.add(indices[position])
+                self.work.notes.append(f"round {number}: a group was redone: {reason}")
+            return
+        except CommitConflictError as error:
+            if not self.options.partial_progress:
+                raise
+            self._commit_failed(indices, error)
+            return
+        self.tried += 1
+        self.done.clear()
+        self.committed.update(indices)
+        part = Part(committed, groups, verify_commit(self.run, self.target, committed, groups))
+        self.parts.append(part)
+        self._spend(part)
+        if part.failed is not None:
+            raise _Ended(
+                f"verification failed: {part.failed.name}: {part.failed.detail}; "
+                f"roll back to snapshot {committed.previous_snapshot_id}"
+            )
+        self.work.verified += 1
 
+    def _commit_failed(self, indices: Sequence[int], error: CommitConflictError) -> None:
+        self.tried += 1
+        self.failed_commits += 1
+        for index in indices:
+            self.done.pop(index)
+            self._fail(index, describe(error), self.lost)
+        if self.failed_commits > self.options.max_failed_commits:
+            raise _Ended(
+                f"{self.failed_commits} commits failed, more than partial-progress.max-failed-commits "
+                f"({self.options.max_failed_commits}); the last by: {describe(error)}"
+            )
 
-def _recheck(
-    observed: Observed, groups: Sequence[FileGroup], options: RewriteOptions, skip: set[int]
-) -> dict[int, FileGroup]:
-    """Groups that still make sense at the fresh head, by their number in the plan."""
-    pending = {index: group for index, group in enumerate(groups) if index not in skip}
-    if not pending:
-        return {}
-    paths = frozenset(file.path for group in pending.values() for file in group.files)
-    current = observed.data_files(paths)
-    deletes = observed.delete_index()
-    state = observed.metadata.state()
-    checked = {index: recheck(group, current, deletes, state, options) for index, group in pending.items()}
-    return {index: group for index, group in checked.items() if group is not None}
-
-
-def _announcer(run: Run, observed: Observed, action: PlannedAction, work: Work) -> Callable[[Sequence[str]], None]:
-    """Makes paths durable before anything is written to them: a run that is killed leaves no file that nobody knows."""
-
-    def announce(paths: Sequence[str]) -> None:
-        event = Event(
-            at=now_text(),
-            run_id=run.run_id,
-            table=str(observed.name),
-            action=action.action,
-            phase="intent",
-            digest=run.digest,
-            files=len(paths),
-            details={WRITING: list(paths), "uuid": observed.metadata.uuid},
-        )
-        run.state.journal.record(event)
-        work.announced.extend(paths)
-
-    return announce
-
-
-def _rewrite_groups(
-    run: Run,
-    target: Target,
-    observed: Observed,
-    groups: dict[int, FileGroup],
-    options: RewriteOptions,
-    lease: Lease,
-    work: Work,
-    announce: Callable[[Sequence[str]], None],
-    done: dict[int, Replacement],
-    unsupported: dict[int, str],
-) -> None:
-    """Reads and writes each group; `done` and `unsupported` learn the results by number."""
-    if not groups:
-        return
-    table = target.catalog.load(target.name)
-    name = str(target.name)
-    rewriter = Rewriter(
-        table=table,
-        storage=observed.storage,
-        memory_limit=run.memory_limit,
-        progress=lambda files, size: run.progress.advance(name, files, size),
-        announce=announce,
-        written=work.written.append,
-    )
-    current = observed.data_files(frozenset(file.path for group in groups.values() for file in group.files))
-    deletes = observed.delete_index()
-    head = observed.metadata.head()
-    assert head is not None, "groups were found, so there is a head"
-    # Half-way between target and maximum, as Iceberg's writers do: an estimate that was a little low costs no file.
-    roll = (options.target_file_size_bytes + options.max_file_size_bytes) // 2
-    for index, group in groups.items():
-        lease.check()
-        files = tuple(current[file.path] for file in group.files)
+    def _spend(self, part: Part) -> None:
         try:
-            done[index] = rewriter.rewrite(Group(files, group.expected_files, head.sequence_number, roll), deletes)
-        except UnsupportedError as error:
-            unsupported[index] = describe(error)
-            work.notes.append(f"a group was left alone: {describe(error)}")
+            self.run.memory.spend(sum(file.size for group in part.groups for file in group.inputs))
+        except StorageError as error:
+            # The table is as it should be; only what we remember of it is not.
+            self.work.notes.append(f"not counted against the budget: {describe(error)}")
 
-
-def _gains(group: Replacement) -> bool:
-    """What came out has to be worth a commit (IM-26), whatever was estimated."""
-    return len(group.outputs) < len(group.inputs) or any(group.applied.values())
-
-
-def _commit(
-    run: Run,
-    target: Target,
-    observed: Observed,
-    groups: Sequence[Replacement],
-    action: PlannedAction,
-    lease: Lease,
-    work: Work,
-    announce: Callable[[Sequence[str]], None],
-) -> Committed:
-    name = str(target.name)
-    opener = Opener(observed.storage, target.catalog.load(target.name).io)
-    targets: dict[tuple[str, int | None], frozenset[str] | None] = {}
-
-    def on_attempt(snapshot_id: int, files: tuple[str, ...], base: Base) -> None:
-        work.attempts += 1
-        work.snapshot_ids.append(snapshot_id)
-        work.in_flight = True
-        work.written.extend(files)
-        attempt = Event(
-            at=now_text(),
-            run_id=run.run_id,
-            table=name,
-            action=action.action,
-            phase="intent",
-            digest=run.digest,
-            files=sum(len(group.inputs) for group in groups),
-            bytes=sum(file.size for group in groups for file in group.inputs),
-            details={
-                "attempt": work.attempts,
-                "snapshot_id": snapshot_id,
-                BASE: asdict(base),
-                "written": named_files(work.written),
-            },
+    def outcome(self, status: Status, error: str | None) -> ActionOutcome:
+        """What is told. `status`, `error`: how the rounds ended."""
+        not_done = {**self.failed, **self.lost}
+        if not self.parts and not not_done and error is None:
+            return self._nothing_left()
+        # Commits that lost against other writers are let pass, up to max-failed-commits, if any was made at all.
+        if error is None and (self.failed or not self.parts):
+            status, error = Status.FAILED, f"{len(not_done)} groups were not rewritten: {next(iter(not_done.values()))}"
+        groups = [group for part in self.parts for group in part.groups]
+        commits = [part.committed for part in self.parts]
+        unverified = next((part for part in self.parts if part.failed is not None), None)
+        actual = Actual(
+            files=sum(len(group.outputs) for group in groups),
+            bytes=sum(output["file_size_in_bytes"] for group in groups for output in group.outputs),
+            seconds=self.work.seconds(),
+            rewritten_data_files=sum(len(group.inputs) for group in groups),
+            added_data_files=sum(len(committed.added_files) for committed in commits),
+            removed_delete_files=sum(committed.removed_delete_files for committed in commits),
+            rows=sum(group.rows for group in groups),
+            groups_done=len(groups),
+            groups_dropped=len(self.action.groups) - len(groups) - len(not_done),
+            attempts=sum(committed.attempts for committed in commits),
+            rewritten_bytes=sum(file.size for group in groups for file in group.inputs),
+            failed_data_files=sum(len(self.action.groups[index].files) for index in not_done),
+            groups_failed=len(not_done),
+            failed_commits=self.failed_commits,
         )
-        run.state.journal.record(attempt)
-
-    def delete_targets(delete: Any) -> frozenset[str] | None:
-        if delete.identity not in targets:
-            targets[delete.identity] = named_data_files(delete, opener)
-        return targets[delete.identity]
-
-    commit = ReplaceCommit(
-        catalog=target.catalog,
-        name=target.name,
-        uuid=observed.metadata.uuid,
-        stamp=Stamp(run.run_id, action.action, run.digest),
-        guard=lease.check,
-        on_attempt=on_attempt,
-        announce=announce,
-        cache=run.cache,
-    )
-    try:
-        committed = commit.run(ReplaceGroups(groups, delete_targets))
-    except (Outdated, LakehouseError):
-        # Told how it ended, CommitUnknownError included. Whatever else ends it (Ctrl-C) leaves that open.
-        work.in_flight = False
-        raise
-    assert committed is not None, "groups always leave something to do"
-    work.committed = committed
-    work.in_flight = False
-    return committed
-
-
-def _nothing_left(action: PlannedAction, work: Work, unsupported: dict[int, str]) -> ActionOutcome:
-    """Every group was dropped: the table changed since the plan, or the engine cannot do them."""
-    if unsupported and len(unsupported) == len(action.groups):
+        self._remember_speed(groups, actual.seconds)
+        notes = list(self.work.notes)
+        if commits:
+            notes.append(shrink_note(self.run, self.target, commits[-1].snapshot_id, self.action.branch))
+        if error is not None and unverified is None and commits:
+            named = ", ".join(str(committed.snapshot_id) for committed in commits)
+            error = f"{len(groups)} of {len(self.action.groups)} groups are committed (snapshot {named}); {error}"
+        before = None if not commits else commits[0] if unverified is None else unverified.committed
         return ActionOutcome(
-            action.action,
-            Status.SKIPPED,
-            asdict(action.expected),
-            Actual(seconds=work.seconds(), groups_dropped=work.groups_dropped),
-            error="unsupported: " + next(iter(unsupported.values())),
-            notes=tuple(work.notes),
+            action=self.action.action,
+            status=status,
+            expected=asdict(self.action.expected),
+            actual=actual,
+            snapshot_id=commits[-1].snapshot_id if commits else None,
+            previous_snapshot_id=before.previous_snapshot_id if before is not None else None,
+            verified=unverified is None if commits else None,
+            checks=tuple(check for part in self.parts for check in part.checks),
+            error=error,
+            notes=tuple(notes),
+            snapshot_ids=tuple(committed.snapshot_id for committed in commits),
         )
-    return ActionOutcome(
-        action.action,
-        Status.SKIPPED,
-        asdict(action.expected),
-        Actual(seconds=work.seconds(), groups_dropped=work.groups_dropped),
-        error="the table changed since it was planned: nothing of the plan is worth doing any more",
-        notes=tuple(work.notes),
-    )
 
+    def _remember_speed(self, groups: Sequence[Replacement], seconds: float) -> None:
+        try:
+            self.run.memory.took(sum(file.size for group in groups for file in group.inputs), seconds)
+        except StorageError as error:
+            self.work.notes.append(f"its speed is not remembered: {describe(error)}")
 
-def _finish(
-    run: Run,
-    target: Target,
-    action: PlannedAction,
-    committed: Committed,
-    groups: Sequence[Replacement],
-    work: Work,
-) -> ActionOutcome:
-    actual = Actual(
-        files=sum(len(group.outputs) for group in groups),
-        bytes=sum(output["file_size_in_bytes"] for group in groups for output in group.outputs),
-        seconds=work.seconds(),
-        rewritten_data_files=sum(len(group.inputs) for group in groups),
-        added_data_files=len(committed.added_files),
-        removed_delete_files=committed.removed_delete_files,
-        rows=sum(group.rows for group in groups),
-        groups_done=len(groups),
-        groups_dropped=work.groups_dropped,
-        attempts=committed.attempts,
-        rewritten_bytes=sum(file.size for group in groups for file in group.inputs),
-    )
-    read = actual.rewritten_bytes
-    checks = _verify(run, target, committed, groups)
-    try:
-        run.memory.took(read, actual.seconds)
-        run.memory.spend(read)
-    except StorageError as error:
-        # The table is as it should be; only what we remember of it is not.
-        work.notes.append(f"not counted against the budget: {describe(error)}")
-    failed = [check for check in checks if not check.passed]
-    notes = [*work.notes, shrink_note(run, target, committed.snapshot_id, action.branch)]
-    return ActionOutcome(
-        action=action.action,
-        status=Status.FAILED if failed else Status.DONE,
-        expected=asdict(action.expected),
-        actual=actual,
-        snapshot_id=committed.snapshot_id,
-        previous_snapshot_id=committed.previous_snapshot_id,
-        verified=not failed,
-        checks=checks,
-        error=None
-        if not failed
-        else f"verification failed: {failed[0].name}: {failed[0].detail}; "
-        f"roll back to snapshot {committed.previous_snapshot_id}",
-        notes=tuple(notes),
-    )
-
-
-def _verify(run: Run, target: Target, committed: Committed, groups: Sequence[Replacement]) -> tuple[Check, ...]:
-    try:
-        observed = observe(target.catalog, target.name, run.cache)
-        before = observed.metadata.snapshots.get(committed.previous_snapshot_id)
-        after = observed.metadata.snapshots.get(committed.snapshot_id)
-        if before is None or after is None:
-            return (Check("rows_unchanged", False, "our snapshot, or the one before, is no longer in the table"),)
-        return verify_rewrite(observed, before, after, groups)
-    except LakehouseError as error:
-        return (Check("rows_unchanged", False, f"could not be verified: {describe(error)}"),)
+    def _nothing_left(self) -> ActionOutcome:
+        """Every group was dropped: the table changed since the plan, or the engine cannot do them."""
+        why = "the table changed since it was planned: nothing of the plan is worth doing any more"
+        if self.unsupported and len(self.unsupported) == len(self.action.groups):
+            why = "unsupported: " + next(iter(self.unsupported.values()))
+        return ActionOutcome(
+            self.action.action,
+            Status.SKIPPED,
+            asdict(self.action.expected),
+            Actual(seconds=self.work.seconds(), groups_dropped=len(self.action.groups)),
+            error=why,
+            notes=tuple(self.work.notes),
+        )

@@ -30,6 +30,7 @@ from lakehouse_maintenance.model.events import Event
 from lakehouse_maintenance.model.outcomes import NOT_RUN, ActionOutcome, Actual, Recovered, TableOutcome
 from lakehouse_maintenance.model.plans import PlannedAction, Skip, TablePlan
 from lakehouse_maintenance.model.procedures import procedure_results
+from lakehouse_maintenance.model.snapshots import MAIN_BRANCH
 from lakehouse_maintenance.state import Lease
 
 _logger = logging.getLogger(__name__)
@@ -181,17 +182,19 @@ def run_action(run: Run, target: Target, plan: TablePlan, action: PlannedAction,
 
 
 def _with_commit(outcome: ActionOutcome, work: Work) -> ActionOutcome:
-    """The outcome, with what is known of the commit where something else ended the action."""
-    if outcome.snapshot_id is not None or outcome.status is Status.UNKNOWN:
-        return outcome
-    if work.committed is not None:
-        return replace(
+    """The outcome, with what is known of commits where something else ended the action."""
+    if outcome.snapshot_id is None and work.commits:
+        outcome = replace(
             outcome,
-            snapshot_id=work.committed.snapshot_id,
-            previous_snapshot_id=work.committed.previous_snapshot_id,
-            error=f"committed as snapshot {work.committed.snapshot_id}, but not verified: {outcome.error}",
+            snapshot_id=work.commits[-1].snapshot_id,
+            previous_snapshot_id=work.commits[0].previous_snapshot_id,
+            snapshot_ids=tuple(committed.snapshot_id for committed in work.commits),
         )
-    if work.in_flight:
+        if outcome.status is not Status.UNKNOWN and not work.in_flight:
+            done = ", ".join(str(committed.snapshot_id) for committed in work.commits)
+            but = "and then ended" if work.verified == len(work.commits) else "but not verified"
+            outcome = replace(outcome, error=f"committed as snapshot {done}, {but}: {outcome.error}")
+    if work.in_flight and outcome.status is not Status.UNKNOWN:
         return replace(
             outcome, status=Status.UNKNOWN, error=f"{outcome.error} during a commit, which may or may not be visible"
         )
@@ -210,6 +213,7 @@ def _record_outcome(run: Run, name: str, action: PlannedAction, outcome: ActionO
     details: dict[str, Any] = {
         "snapshot_id": outcome.snapshot_id,
         "previous_snapshot_id": outcome.previous_snapshot_id,
+        "snapshot_ids": [committed.snapshot_id for committed in work.commits],
         "verified": outcome.verified,
         "expected": outcome.expected,
         "actual": asdict(outcome.actual),
@@ -236,5 +240,6 @@ def _record_outcome(run: Run, name: str, action: PlannedAction, outcome: ActionO
             details=details,
         )
     )
-    if outcome.status is Status.DONE:
+    if outcome.status is Status.DONE and action.branch == MAIN_BRANCH:
+        # Policies, and so cooldowns, are about main.
         run.memory.ran(name, action.action, now_ms())

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from lakehouse_maintenance.iceberg.commit import Base
 from lakehouse_maintenance.iceberg.metadata import Metadata
+from lakehouse_maintenance.model.actions import Status
 from lakehouse_maintenance.model.events import Event
 
 WRITING = "writing"
@@ -15,13 +16,17 @@ WRITING = "writing"
 BASE = "base"
 """Key of an attempt's details: what it was staged from."""
 
+GROUPS_LEFT = "groups_left"
+"""Key of an attempt's details: groups that were to be committed after it (partial progress)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One request to the catalog. `base`: None where its run did not tell."""
+    """One request to the catalog. `base`: None where its run did not tell. `groups_left`: to be committed after it."""
 
     snapshot_id: int
     base: Base | None
+    groups_left: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +39,9 @@ class Trace:
     paths: tuple[str, ...]
     attempts: tuple[Attempt, ...]
 
-    def visible(self, metadata: Metadata) -> int | None:
-        """The snapshot of this action that is in the table."""
-        return next((a.snapshot_id for a in self.attempts if a.snapshot_id in metadata.snapshots), None)
+    def visible(self, metadata: Metadata) -> tuple[Attempt, ...]:
+        """Attempts of this action whose snapshots are in the table; with partial progress there may be several."""
+        return tuple(attempt for attempt in self.attempts if attempt.snapshot_id in metadata.snapshots)
 
     def may_appear(self, metadata: Metadata) -> str | None:
         """Why one of the attempts could still become visible; None where none can."""
@@ -49,9 +54,27 @@ def trace(events: Iterable[Event], run_id: str, action: str) -> Trace:
     paths = dict.fromkeys(str(path) for event in intents for path in event.details.get(WRITING, ()))
     uuids = [str(event.details["uuid"]) for event in intents if WRITING in event.details]
     attempts = [
-        Attempt(int(event.details["snapshot_id"]), _base(event)) for event in intents if "snapshot_id" in event.details
+        Attempt(int(event.details["snapshot_id"]), _base(event), int(event.details.get(GROUPS_LEFT, 0)))
+        for event in intents
+        if "snapshot_id" in event.details
     ]
     return Trace(run_id, action, uuids[-1] if uuids else None, tuple(paths), tuple(attempts))
+
+
+def ending(visible: Sequence[Attempt], attempts: int) -> tuple[Status, str, int | None]:
+    """How an action ended by its snapshots that are in the table, oldest first, and the number of its attempts: status,
+    why, and the last of those snapshots."""
+    if not visible:
+        why = "none of the run's snapshots is in the table" if attempts else "the run ended before it tried to commit"
+        return Status.FAILED, why, None
+    *earlier, last = [attempt.snapshot_id for attempt in visible]
+    why = f"snapshot {last} of this run is in the table"
+    if earlier:
+        why = f"snapshots {', '.join(map(str, (*earlier, last)))} of this run are in the table"
+    left = visible[-1].groups_left
+    if left:
+        return Status.FAILED, f"{why}; {left} groups that were to be committed after it are not done", last
+    return Status.DONE, why, last
 
 
 def may_appear(attempt: Attempt, metadata: Metadata) -> str | None:

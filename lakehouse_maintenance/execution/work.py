@@ -56,27 +56,40 @@ class Run:
 
 @dataclass
 class Work:
-    """Numbers of one rewrite as it goes. `announced`: told to the journal before anything was written to it."""
+    """Numbers of one action as it goes. `announced`: told to the journal before anything was written to it.
+
+    `commits`: in their order; with partial progress there may be several. `verified`: how many of them are verified.
+    """
 
     started: float = field(default_factory=time.monotonic)
     announced: list[str] = field(default_factory=list)
     written: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     snapshot_ids: list[int] = field(default_factory=list)
-    groups_dropped: int = 0
     attempts: int = 0
     in_flight: bool = False
     """An attempt to commit was made, and nobody has told yet how it ended."""
-    committed: Committed | None = None
+    commits: list[Committed] = field(default_factory=list)
+    verified: int = 0
+
+    @property
+    def committed(self) -> Committed | None:
+        """The last commit; setting it adds one."""
+        return self.commits[-1] if self.commits else None
+
+    @committed.setter
+    def committed(self, committed: Committed) -> None:
+        self.commits.append(committed)
 
     def seconds(self) -> float:
         return round(time.monotonic() - self.started, 3)
 
     def left_files(self) -> bool:
         """Whether anything that was written, or may have been, is no part of what was committed."""
-        if self.committed is None:
+        if not self.commits:
             return bool(self.announced)
-        return not {*self.written} <= {*self.committed.added_files, *self.committed.files}
+        ours = {path for committed in self.commits for path in (*committed.added_files, *committed.files)}
+        return not {*self.written} <= ours
 
 
 class Blocked(Exception):

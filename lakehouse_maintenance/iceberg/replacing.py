@@ -26,10 +26,11 @@ Targets = Callable[[LiveFile], frozenset[str] | None]
 
 @dataclass(frozen=True, slots=True)
 class ReplaceGroups:
-    """Rewritten groups as one change (commit.Change). `targets`: see staging.stage_replacement."""
+    """Rewritten groups as one change (commit.Change). `targets`, `keep_dangling`: see stage_replacement."""
 
     groups: Sequence[Replacement]
     targets: Targets = lambda delete: None
+    keep_dangling: bool = False
 
     def misfits(self, metadata: Metadata, head: Snapshot, reader: ManifestReader) -> dict[int, str]:
         """Groups that no longer fit: index → why."""
@@ -49,18 +50,22 @@ class ReplaceGroups:
 
     def stage(self, at: Attempt) -> Staged:
         """See commit.Change."""
-        return stage_replacement(at, self.groups, self.targets)
+        return stage_replacement(at, self.groups, self.targets, keep_dangling=self.keep_dangling)
 
 
-def stage_replacement(at: Attempt, groups: Sequence[Replacement], targets: Targets) -> Staged:
+def stage_replacement(
+    at: Attempt, groups: Sequence[Replacement], targets: Targets, *, keep_dangling: bool = False
+) -> Staged:
     """Writes manifests and list for a snapshot on the head; the groups must fit that head (replace.misfit).
 
-    `targets`: the data files that a position delete file names, or None where that is not known.
+    `targets`: the data files that a position delete file names, or None where that is not known. `keep_dangling`
+    (`remove-dangling-deletes=false`): delete files that reach nothing any more stay, but for deletion vectors of the
+    rewritten files: format version 3 has none without its data file.
     """
     metadata, head, reader = at.metadata, at.head, at.reader
     manifests = [manifest for manifest in reader.manifests(head) if manifest.live_files != 0]
     writer = StagedWriter(at)
-    removal = _find(at, manifests, groups, writer.sequence_number, targets)
+    removal = _find(at, manifests, groups, writer.sequence_number, targets, keep_dangling)
     snapshot_id = writer.snapshot_id
     removed: list[dict[str, Any]] = []
     tuples: dict[tuple[int, str], tuple[dict[str, Any], AvroType]] = {}
@@ -106,6 +111,7 @@ def _find(
     groups: Sequence[Replacement],
     own_number: int,
     targets: Targets,
+    keep_dangling: bool,
 ) -> _Removal:
     """What goes, and which manifests hold it: inputs, and delete files that nothing left needs."""
     inputs, reader = named(groups), at.reader
@@ -128,9 +134,14 @@ def _find(
     for group in groups:
         for output in group.outputs:
             dangling.saw(_as_live(output, group, own_number))
-    gone = {delete.identity for delete in dangling.dangling()}
-    for _, files in holders:
-        gone |= {f.identity for f in files if f.partition_id in staying and _names_none(f, staying, targets)}
+    gone = {
+        delete.identity
+        for delete in dangling.dangling()
+        if not keep_dangling or (delete.file_format == "PUFFIN" and delete.referenced_data_file in inputs)
+    }
+    if not keep_dangling:
+        for _, files in holders:
+            gone |= {f.identity for f in files if f.partition_id in staying and _names_none(f, staying, targets)}
     touched += [manifest for manifest, files in holders if any(file.identity in gone for file in files)]
     return _Removal(
         frozenset(gone | {(path, None) for path in inputs}),

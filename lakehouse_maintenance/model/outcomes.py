@@ -39,6 +39,8 @@ class Actual:
     rewritten_bytes: int = 0
     failed_data_files: int = 0
     deleted_kinds: dict[str, int] = field(default_factory=dict)
+    groups_failed: int = 0
+    failed_commits: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,8 @@ class ActionOutcome:
     """`verified`: every check passed; None where nothing was committed. `snapshot_id`: the one we committed.
 
     `results`: the action's numbers by the names of Iceberg's procedures (IM-20); empty where it changed nothing.
+    `snapshot_ids`: of all our commits, oldest first, where partial progress made several. `previous_snapshot_id`:
+    before the first of them; where a verification failed, before that one.
     """
 
     action: str
@@ -68,6 +72,7 @@ class ActionOutcome:
     error: str | None = None
     notes: tuple[str, ...] = ()
     results: dict[str, int] = field(default_factory=dict)
+    snapshot_ids: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,16 +1,18 @@
 """Which data files are rewritten together (IM-01, IM-25, IM-26). Pure.
 
 Files are chosen and grouped by the rules of Iceberg's bin-pack planner (`rewrite_data_files` in its Spark procedures),
-with these differences, each of which only ever rewrites less:
+with these differences, each of which only ever rewrites less; the last one orders alone:
 
 - A group has to leave fewer files, or fewer deletes to apply. Fewer files means: also if the written files come out
   `MARGIN` larger than estimated, so that what one rewrite leaves is never rewritten again for an estimate's error.
 - Files of an older partition spec are rewritten under their own spec: under the table's current one they would
   scatter over its partitions, and an evolved table could end with more files than before.
 - A file above the maximum size is split only within a group that leaves fewer files all the same; splitting alone
-  never does. Where it would spoil its group's gain, the group goes without it.
+  never does. Where it would spoil its group's gain, the group goes without it. With `split_oversized` (a person asked
+  for the rewrite) it is a group of its own then, if parts of it fit between minimum and maximum size.
 - Groups are packed from files in the order of sequence number and path, files above the maximum last: the same files
   give the same groups, whatever order manifests list them in.
+- Groups come in the order of `rewrite-job-order`; where that is none, those with the newest files first (IM-25).
 """
 
 from __future__ import annotations
@@ -23,6 +25,7 @@ from lakehouse_maintenance.model.deletes import DeleteIndex
 from lakehouse_maintenance.model.files import LiveFile, TableState
 from lakehouse_maintenance.model.plans import FileGroup, PlannedFile
 from lakehouse_maintenance.planning.rewrite_options import RewriteOptions, unsupported_options
+from lakehouse_maintenance.planning.sizing import MARGIN, expected_bytes, in_order, output_files, parts
 
 __all__ = [
     "GroupPlan",
@@ -35,9 +38,6 @@ __all__ = [
     "unsupported_options",
 ]
 
-MARGIN = (9, 8)
-"""Estimated sizes are taken times 9/8 where a gain has to be sure: written files may be a tenth smaller or larger."""
-
 NOT_PARQUET = "not Parquet: the embedded engine rewrites Parquet files only"
 FOREIGN_DELETES = "deletes apply to them that are not Parquet: the embedded engine reads Parquet only"
 UNSETTLED = "in partitions written to within the settle time"
@@ -46,6 +46,7 @@ TOO_FEW = "too few and too small together: fewer than min-input-files, and not m
 NO_GAIN = "rewriting would leave neither fewer files nor fewer deletes to apply"
 LISTED_TWICE = "listed more than once in the table: one entry cannot be replaced without the others"
 OVERSIZED = "larger than max-file-size-bytes: splitting would leave more files"
+UNSPLITTABLE = "larger than max-file-size-bytes: no number of parts is between the minimum and the maximum size each"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +143,7 @@ def plan_groups(
         partitions.setdefault(live.partition_id, []).append(_Candidate(live, planned))
 
     groups: list[FileGroup] = []
+    newest: list[int] = []
     for partition_id in sorted(partitions):
         candidates = partitions[partition_id]
         if partition_id in hot:
@@ -152,16 +154,15 @@ def plan_groups(
             tally.add(LISTED_TWICE, (c.planned for c in candidates if times[c.live.path] > 1))
             candidates = [candidate for candidate in candidates if times[candidate.live.path] == 1]
         for packed in _pack(candidates, options):
-            group = _choose(partition_id, [candidate.planned for candidate in packed], options, tally)
-            if group is None:
-                continue
-            groups.append(group)
-            chosen = {file.path for file in group.files}
-            for candidate in packed:
-                if candidate.live.path in chosen:
-                    reached.subtract(d.identity for d in _applying(candidate.live, deletes, state))
+            for group in _choose(partition_id, [candidate.planned for candidate in packed], options, tally):
+                groups.append(group)
+                chosen = {file.path for file in group.files}
+                members = [candidate.live for candidate in packed if candidate.live.path in chosen]
+                newest.append(max(state.snapshot_times.get(live.snapshot_id, 0) for live in members))
+                for live in members:
+                    reached.subtract(d.identity for d in _applying(live, deletes, state))
     unneeded = sum(1 for left in reached.values() if left == 0)
-    return GroupPlan(tuple(groups), tally.result(), unneeded)
+    return GroupPlan(in_order(groups, newest, options), tally.result(), unneeded)
 
 
 def recheck(
@@ -188,31 +189,8 @@ def recheck(
         planned = _planned(live, applying)
         if _is_candidate(planned, options):
             kept.append(planned)
-    return _choose((group.spec_id, group.partition), kept, options, _Tally())
-
-
-def output_files(size: int, options: RewriteOptions) -> int:
-    """How many files `size` bytes should become, by Iceberg's rule: none is left over that is too small.
-
-    A remainder above the minimum size is a file of its own. A smaller one is spread over the others, unless that
-    would make them 10 % larger than the target, or more than half-way from the target to the maximum.
-    """
-    target = options.target_file_size_bytes
-    if size < target:
-        return 1
-    whole, remainder = divmod(size, target)
-    if remainder == 0:
-        return whole
-    if remainder > options.min_file_size_bytes:
-        return whole + 1
-    half_way = target + (options.max_file_size_bytes - target) // 2
-    spread = size // whole
-    return whole if spread * 10 < target * 11 and spread < half_way else whole + 1
-
-
-def expected_bytes(files: Iterable[PlannedFile]) -> int:
-    """Bytes the files should take when rewritten: of each its size, less the share of its rows known to be deleted."""
-    return sum(file.size * (file.records - file.deleted_rows) // max(file.records, 1) for file in files)
+    found = _choose((group.spec_id, group.partition), kept, options, _Tally())
+    return found[0] if found else None
 
 
 def _applying(data: LiveFile, deletes: DeleteIndex, state: TableState) -> list[LiveFile]:
@@ -298,27 +276,41 @@ def _pack(candidates: list[_Candidate], options: RewriteOptions) -> Iterator[lis
 
 def _choose(
     partition_id: tuple[int, str], files: list[PlannedFile], options: RewriteOptions, tally: _Tally
-) -> FileGroup | None:
-    """The files as a group, without those too large where these spoil the gain; None where no gain is left."""
+) -> list[FileGroup]:
+    """The files as a group, without those too large where these spoil the gain, and these alone where they are to be
+    split; empty where no gain is left."""
     large = [file for file in files if _only_large(file, options)]
     if not large:
         return _worthwhile(partition_id, files, options, tally)
     if _is_enough(files, options) and _leaves_fewer_files(files, options):
-        return _group(partition_id, files, options)
-    tally.add(OVERSIZED, large)
-    return _worthwhile(partition_id, [file for file in files if not _only_large(file, options)], options, tally)
+        return [_group(partition_id, files, options)]
+    others = _worthwhile(partition_id, [file for file in files if not _only_large(file, options)], options, tally)
+    if not options.split_oversized:
+        tally.add(OVERSIZED, large)
+        return others
+    alone = [_part(partition_id, file, options) for file in large]
+    tally.add(UNSPLITTABLE, (file for file, group in zip(large, alone, strict=True) if group is None))
+    return [*others, *(group for group in alone if group is not None)]
+
+
+def _part(partition_id: tuple[int, str], file: PlannedFile, options: RewriteOptions) -> FileGroup | None:
+    """A file above the maximum as a group of its own; None where its parts would be candidates again."""
+    count = parts(expected_bytes([file]), options)
+    if count is None:
+        return None
+    return FileGroup(partition_id[0], partition_id[1], (file,), count, _why([file], options))
 
 
 def _worthwhile(
     partition_id: tuple[int, str], files: list[PlannedFile], options: RewriteOptions, tally: _Tally
-) -> FileGroup | None:
+) -> list[FileGroup]:
     if not _is_enough(files, options):
         tally.add(TOO_FEW, files)
-        return None
+        return []
     if not _leaves_fewer_files(files, options) and not any(file.deletes for file in files):
         tally.add(NO_GAIN, files)
-        return None
-    return _group(partition_id, files, options)
+        return []
+    return [_group(partition_id, files, options)]
 
 
 def _is_enough(files: list[PlannedFile], options: RewriteOptions) -> bool:
@@ -338,8 +330,12 @@ def _leaves_fewer_files(files: list[PlannedFile], options: RewriteOptions) -> bo
 
 
 def _group(partition_id: tuple[int, str], files: list[PlannedFile], options: RewriteOptions) -> FileGroup:
-    # Where deletes are the gain, a rewrite still never turns files into more files.
-    expected = min(output_files(expected_bytes(files), options), len(files))
+    size = expected_bytes(files)
+    if options.split_oversized and any(_is_large(file, options) for file in files):
+        expected = parts(size, options) or output_files(size, options)
+    else:
+        # Where deletes are the gain, a rewrite still never turns files into more files.
+        expected = min(output_files(size, options), len(files))
     return FileGroup(partition_id[0], partition_id[1], tuple(files), expected, _why(files, options))
 
 

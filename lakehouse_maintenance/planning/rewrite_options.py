@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 
-from lakehouse_maintenance.config.options import REWRITE_OPTIONS
+from lakehouse_maintenance.config.options import JOB_ORDERS, REWRITE_OPTIONS
 from lakehouse_maintenance.model.errors import InputError
 from lakehouse_maintenance.model.intervals import GB, MB, parse_size
 from lakehouse_maintenance.model.nearest import suggestion
@@ -19,7 +19,15 @@ GROUP_SIZE = "max-file-group-size-bytes"
 REWRITE_ALL = "rewrite-all"
 DELETE_FILES = "delete-file-threshold"
 DELETE_RATIO = "delete-ratio-threshold"
+AT_ONCE = "max-concurrent-file-group-rewrites"
+PARTIAL = "partial-progress.enabled"
+MOST_COMMITS = "partial-progress.max-commits"
+FAILED_COMMITS = "partial-progress.max-failed-commits"
+JOB_ORDER = "rewrite-job-order"
+STARTING_NUMBER = "use-starting-sequence-number"
+DANGLING = "remove-dangling-deletes"
 SETTLE = "settle-ms"
+SPLIT = "split-oversized"
 
 TARGET_PROPERTY = "write.target-file-size-bytes"
 DEFAULT_TARGET = 512 * MB
@@ -27,18 +35,14 @@ DEFAULT_GROUP_SIZE = 100 * GB
 NEVER = (1 << 31) - 1
 """`delete-file-threshold` where it is not set: no number of delete files alone makes a file a candidate."""
 
-HONOURED = frozenset({TARGET, MIN_SIZE, MAX_SIZE, MIN_INPUT, GROUP_SIZE, REWRITE_ALL, DELETE_FILES, DELETE_RATIO})
-
-# Iceberg's options whose one accepted value is what is done anyway.
-_DONE_ANYWAY = {
-    "max-concurrent-file-group-rewrites": "1",
-    "partial-progress.enabled": "false",
-    "remove-dangling-deletes": "true",
-    "rewrite-job-order": "none",
-    "use-starting-sequence-number": "true",
-}
-# They say how partial progress goes, and mean nothing while it is off.
-_OF_PARTIAL_PROGRESS = frozenset({"partial-progress.max-commits"})
+HONOURED = frozenset(
+    {
+        *(TARGET, MIN_SIZE, MAX_SIZE, MIN_INPUT, GROUP_SIZE, REWRITE_ALL, DELETE_FILES, DELETE_RATIO),
+        *(AT_ONCE, PARTIAL, MOST_COMMITS, FAILED_COMMITS, JOB_ORDER, STARTING_NUMBER, DANGLING),
+    }
+)
+_OURS = frozenset({SETTLE, SPLIT})
+"""Settings that are no options of Iceberg's: they come from the policy and from who asks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +50,8 @@ class RewriteOptions:
     """The settings in force for one table. Sizes in bytes; `settle_ms` in milliseconds, 0 where nothing has to settle.
 
     Files below the minimum, above the maximum, or with too many deletes are candidates; a group is rewritten when it
-    has enough of them or enough content.
+    has enough of them or enough content. `split_oversized`: a file above the maximum is split also where that leaves
+    more files. `max_failed_commits` counts where `partial_progress` is on.
     """
 
     target_file_size_bytes: int
@@ -58,10 +63,23 @@ class RewriteOptions:
     delete_file_threshold: int = NEVER
     delete_ratio_threshold: float = 0.3
     settle_ms: int = 0
+    max_concurrent_groups: int = 5
+    partial_progress: bool = False
+    max_commits: int = 10
+    max_failed_commits: int = 10
+    job_order: str = "none"
+    use_starting_sequence_number: bool = True
+    remove_dangling_deletes: bool = True
+    split_oversized: bool = False
 
     @classmethod
     def resolve(
-        cls, options: Mapping[str, str], properties: Mapping[str, str], *, settle: timedelta = timedelta(0)
+        cls,
+        options: Mapping[str, str],
+        properties: Mapping[str, str],
+        *,
+        settle: timedelta = timedelta(0),
+        split_oversized: bool = False,
     ) -> RewriteOptions:
         """Option over the table's `write.target-file-size-bytes` over 512 MB; minimum 75 % and maximum 180 % of it.
 
@@ -97,6 +115,7 @@ class RewriteOptions:
         group_size = _size(options, GROUP_SIZE, DEFAULT_GROUP_SIZE)
         if group_size <= 0:
             raise InputError(f"{GROUP_SIZE} is {group_size}", field=GROUP_SIZE, hint="write a size above 0")
+        most_commits = _count(options, MOST_COMMITS, 10, at_least=1)
         return cls(
             target_file_size_bytes=target,
             min_file_size_bytes=minimum,
@@ -107,6 +126,14 @@ class RewriteOptions:
             delete_file_threshold=_count(options, DELETE_FILES, NEVER, at_least=0),
             delete_ratio_threshold=_ratio(options, DELETE_RATIO, 0.3),
             settle_ms=settle // timedelta(milliseconds=1),
+            max_concurrent_groups=_count(options, AT_ONCE, 5, at_least=1),
+            partial_progress=_flag(options, PARTIAL),
+            max_commits=most_commits,
+            max_failed_commits=_count(options, FAILED_COMMITS, most_commits, at_least=0),
+            job_order=_job_order(options),
+            use_starting_sequence_number=_flag(options, STARTING_NUMBER, default=True),
+            remove_dangling_deletes=_flag(options, DANGLING, default=True),
+            split_oversized=split_oversized,
         )
 
     def as_text(self) -> dict[str, str]:
@@ -117,35 +144,34 @@ class RewriteOptions:
             MAX_SIZE: str(self.max_file_size_bytes),
             MIN_INPUT: str(self.min_input_files),
             GROUP_SIZE: str(self.max_file_group_size_bytes),
-            REWRITE_ALL: "true" if self.rewrite_all else "false",
+            REWRITE_ALL: _text(self.rewrite_all),
             DELETE_FILES: str(self.delete_file_threshold),
             DELETE_RATIO: repr(self.delete_ratio_threshold),
             SETTLE: str(self.settle_ms),
+            AT_ONCE: str(self.max_concurrent_groups),
+            PARTIAL: _text(self.partial_progress),
+            MOST_COMMITS: str(self.max_commits),
+            FAILED_COMMITS: str(self.max_failed_commits),
+            JOB_ORDER: self.job_order,
+            STARTING_NUMBER: _text(self.use_starting_sequence_number),
+            DANGLING: _text(self.remove_dangling_deletes),
+            SPLIT: _text(self.split_oversized),
         }
 
     @classmethod
     def from_text(cls, text: Mapping[str, str]) -> RewriteOptions:
         """Inverse of `as_text`. Raises InputError where a setting is missing or unreadable."""
-        missing = [name for name in (*sorted(HONOURED), SETTLE) if name not in text]
+        missing = [name for name in (*sorted(HONOURED), *sorted(_OURS)) if name not in text]
         if missing:
             raise InputError(f"the plan's options lack {missing[0]!r}", field=missing[0], hint="make the plan anew")
         settle = timedelta(milliseconds=_count(text, SETTLE, 0, at_least=0))
-        return cls.resolve({name: text[name] for name in HONOURED}, {}, settle=settle)
+        given = {name: text[name] for name in HONOURED}
+        return cls.resolve(given, {}, settle=settle, split_oversized=_flag(text, SPLIT))
 
 
 def unsupported_options(options: Mapping[str, str]) -> list[str]:
-    """`name=value` of each option that cannot be honoured yet, in order of name; `resolve` refuses unknown names.
-
-    An option set to what is done anyway is fine.
-    """
-    found = []
-    for name, value in sorted(options.items()):
-        if name in HONOURED or name in _OF_PARTIAL_PROGRESS:
-            continue
-        accepted = _DONE_ANYWAY.get(name)
-        if accepted is None or value.strip().lower() != accepted:
-            found.append(f"{name}={value}")
-    return found
+    """`name=value` of each option that cannot be honoured yet, in order of name; `resolve` refuses unknown names."""
+    return [f"{name}={value}" for name, value in sorted(options.items()) if name not in HONOURED]
 
 
 def _size(values: Mapping[str, str], name: str, default: int) -> int:
@@ -175,8 +201,19 @@ def _ratio(values: Mapping[str, str], name: str, default: float) -> float:
     return ratio
 
 
-def _flag(values: Mapping[str, str], name: str) -> bool:
-    text = values.get(name, "false").strip().lower()
+def _job_order(values: Mapping[str, str]) -> str:
+    text = values.get(JOB_ORDER, "none").strip().lower()
+    if text not in JOB_ORDERS:
+        raise InputError(f"{JOB_ORDER} is {text!r}", field=JOB_ORDER, hint=f"one of {', '.join(JOB_ORDERS)}")
+    return text
+
+
+def _text(flag: bool) -> str:
+    return "true" if flag else "false"
+
+
+def _flag(values: Mapping[str, str], name: str, *, default: bool = False) -> bool:
+    text = values.get(name, _text(default)).strip().lower()
     if text not in ("true", "false"):
         raise InputError(f"{name} is {text!r}", field=name, hint="write true or false")
     return text == "true"

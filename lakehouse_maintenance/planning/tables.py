@@ -119,6 +119,7 @@ class Throughput:
 class Subject:
     """All that is known of a table before its files are looked at.
 
+    `state`: of the branch that is asked for; `health` is of `main`.
     `expiry`: snapshots and refs; None where they are not known. `last_run_ms`: action → when it last ran here.
     `named_by_policy`: a policy of its own names this very table.
     `default_engine`: what `engine.use` says, for policies that say `auto`.
@@ -219,11 +220,12 @@ def _rewrite(
     policy = subject.policy.rewrite_data_files
     is_request = asked.actions is not None
     given = {**policy.options, **asked.options}
-    options = RewriteOptions.resolve(given, subject.state.properties, settle=policy.settle)
+    options = RewriteOptions.resolve(given, subject.state.properties, settle=policy.settle, split_oversized=is_request)
     obstacle = _unsupported(subject, asked, given)
     if obstacle is not None:
         return f"unsupported: {obstacle}"
-    if subject.state.snapshot_id is None or subject.health.data_files == 0:
+    is_main = subject.state.branch == MAIN_BRANCH
+    if subject.state.snapshot_id is None or (is_main and subject.health.data_files == 0):
         return "nothing to do: the table is empty"
     reason = REQUESTED
     if not is_request:
@@ -236,7 +238,7 @@ def _rewrite(
             return f"cooldown: {waits}; due: {reason}"
     plan = groups(options)
     if not plan.groups:
-        return f"nothing to gain: {_left_alone(plan)}{_dangling(subject.health)}"
+        return f"nothing to gain: {_left_alone(plan)}{_dangling(subject.health) if is_main else ''}"
     if not is_request and not _gains(plan, policy.min_gain):
         return f"gain below min_gain: {_gain(plan)}; min_gain is {policy.min_gain}"
     return PlannedAction(
@@ -256,6 +258,7 @@ def _rewrite(
         ),
         options=options.as_text(),
         groups=plan.groups,
+        branch=subject.state.branch,
     )
 
 
@@ -322,8 +325,6 @@ def _unsupported(subject: Subject, asked: Request, options: Mapping[str, str]) -
         return "a sort order is not part of this release; binpack keeps rows in the order of their files"
     if asked.where is not None:
         return "where is not part of this release"
-    if asked.branch not in (None, MAIN_BRANCH):
-        return f"compaction of a branch ({asked.branch}) is not part of this release"
     refused = unsupported_options(options)
     if refused:
         return f"this release cannot honour {', '.join(refused)}"

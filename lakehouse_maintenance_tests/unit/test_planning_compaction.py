@@ -71,6 +71,11 @@ class TestOptions:
             ({"delete-ratio-threshold": "1.1"}, "delete-ratio-threshold"),
             ({"delete-ratio-threshold": "nan"}, "delete-ratio-threshold"),
             ({"rewrite-all": "yes"}, "rewrite-all"),
+            ({"max-concurrent-file-group-rewrites": "0"}, "max-concurrent-file-group-rewrites"),
+            ({"partial-progress.max-commits": "0"}, "partial-progress.max-commits"),
+            ({"partial-progress.max-failed-commits": "-1"}, "partial-progress.max-failed-commits"),
+            ({"rewrite-job-order": "size"}, "rewrite-job-order"),
+            ({"use-starting-sequence-number": "no"}, "use-starting-sequence-number"),
             ({"target-file-size": "1MB"}, "target-file-size"),
         ],
     )
@@ -90,29 +95,34 @@ class TestOptions:
         with pytest.raises(InputError, match="settle-ms"):
             RewriteOptions.from_text({k: v for k, v in resolved.as_text().items() if k != "settle-ms"})
 
-    def test_what_is_done_anyway_is_supported(self):
-        assert not unsupported_options(
-            {
-                "use-starting-sequence-number": "true",
-                "remove-dangling-deletes": "TRUE",
-                "partial-progress.enabled": "false",
-                "partial-progress.max-commits": "3",
-                "rewrite-job-order": "none",
-                "min-input-files": "2",
-            }
-        )
+    @pytest.mark.requirement("IM-01")
+    def test_how_it_is_done_has_icebergs_defaults(self):
+        """But for remove-dangling-deletes, whose default is ours (IM-26)."""
+        resolved = RewriteOptions.resolve({}, {})
+        assert resolved.max_concurrent_groups == 5
+        assert (resolved.partial_progress, resolved.max_commits, resolved.max_failed_commits) == (False, 10, 10)
+        assert (resolved.job_order, resolved.use_starting_sequence_number) == ("none", True)
+        assert resolved.remove_dangling_deletes
+        assert not resolved.split_oversized
 
-    def test_what_is_not_done_is_named(self):
+    @pytest.mark.requirement("IM-01")
+    def test_every_option_is_taken(self):
         given = {
             "use-starting-sequence-number": "false",
-            "partial-progress.enabled": "true",
-            "output-spec-id": "1",
-            "rewrite-job-order": "bytes-asc",
+            "partial-progress.enabled": "TRUE",
+            "partial-progress.max-commits": "3",
+            "rewrite-job-order": "Bytes-Asc",
             "remove-dangling-deletes": "false",
             "max-concurrent-file-group-rewrites": "4",
         }
-        RewriteOptions.resolve(given, {})
-        assert unsupported_options(given) == [f"{name}={value}" for name, value in sorted(given.items())]
+        resolved = RewriteOptions.resolve(given, {}, split_oversized=True)
+        assert (resolved.use_starting_sequence_number, resolved.remove_dangling_deletes) == (False, False)
+        assert (resolved.partial_progress, resolved.max_commits, resolved.max_failed_commits) == (True, 3, 3)
+        assert (resolved.job_order, resolved.max_concurrent_groups) == ("bytes-asc", 4)
+        assert RewriteOptions.from_text(resolved.as_text()) == resolved
+        none = RewriteOptions.resolve({**given, "partial-progress.max-failed-commits": "0"}, {})
+        assert none.max_failed_commits == 0
+        assert not set(unsupported_options({**given, "partial-progress.max-failed-commits": "0"}))
 
 
 class TestOutputFiles:
@@ -213,6 +223,100 @@ class TestOversized:
         plan = table(data_file("big", 1000), deletes=[delete_file("d", of="big", records=300)]).plan(options())
         (group,) = plan.groups
         assert (group.expected_files, plan.expected_bytes, plan.fewer_deletes) == (1, 700 * MB, 1)
+
+
+@pytest.mark.requirement("IM-01")
+class TestSplit:
+    """A person asked: files above the maximum are split also where that leaves more files."""
+
+    chosen = options(split_oversized=True)
+
+    @pytest.mark.parametrize(
+        ("megabytes", "parts"), [(181, 2), (220, 2), (240, 3), (300, 3), (1000, 10), (1080, 11), (1010, 10)]
+    )
+    def test_parts_are_between_minimum_and_maximum(self, megabytes, parts):
+        before = table(data_file("big", megabytes))
+        plan = before.plan(self.chosen)
+        (group,) = plan.groups
+        assert (group.expected_files, group.reason) == (parts, "1 files: 1 above max-file-size-bytes")
+        assert 75 <= megabytes / parts <= 180
+        assert not plan.left_alone
+
+    @pytest.mark.requirement("IM-26")
+    @pytest.mark.parametrize("jitter", [0.9, 1.0, 1.1])
+    @pytest.mark.parametrize("megabytes", [181, 205, 220, 240, 310, 1000])
+    def test_what_was_split_is_left_alone(self, megabytes, jitter):
+        before = table(data_file("big", megabytes), *small(8))
+        after = rewritten(before, before.plan(self.chosen), lambda _: jitter)
+        again = rewritten(after, after.plan(self.chosen), lambda _: jitter)
+        assert not again.plan(self.chosen).groups
+        assert all(file.size <= 180 * MB for file in again.data)
+
+    def test_it_is_a_group_beside_the_small_ones(self):
+        plan = table(data_file("big", 2000), data_file("large", 900), *small(8)).plan(self.chosen)
+        assert [[file.path for file in group.files] for group in plan.groups] == [
+            [f"f{n:03}" for n in range(8)],
+            ["big"],
+            ["large"],
+        ]
+        assert [group.expected_files for group in plan.groups] == [1, 20, 9]
+        assert plan.fewer_files == 10 - 30
+
+    def test_where_no_part_would_be_large_enough_it_is_left(self):
+        narrow = options(min_file_size_bytes=90 * MB, max_file_size_bytes=110 * MB, split_oversized=True)
+        plan = table(data_file("big", 150)).plan(narrow)
+        assert not plan.groups
+        assert reasons(plan) == {compaction.UNSPLITTABLE: 1}
+
+    def test_with_many_deletes_it_is_split_too(self):
+        deletes = [delete_file("d", of="big", records=300)]
+        before = table(data_file("big", 1000), deletes=deletes)
+        (group,) = before.plan(self.chosen).groups
+        assert group.expected_files == 7
+
+    def test_the_recheck_of_a_split_is_the_same(self):
+        before = table(data_file("big", 1000))
+        (group,) = before.plan(self.chosen).groups
+        assert recheck(group, {"big": before.data[0]}, before.index, before.state, self.chosen) == group
+        assert recheck(group, {"big": before.data[0]}, before.index, before.state, options()) is None
+
+
+class TestOrder:
+    def groups(self, order: str, *files) -> list[str]:
+        plan = table(*files).plan(options(job_order=order, min_input_files=2))
+        return [group.partition for group in plan.groups]
+
+    @pytest.mark.requirement("IM-01")
+    @pytest.mark.parametrize(
+        ("order", "expected"),
+        [
+            ("bytes-asc", ["[2]", "[1]", "[3]"]),
+            ("bytes-desc", ["[3]", "[1]", "[2]"]),
+            ("files-asc", ["[3]", "[1]", "[2]"]),
+            ("files-desc", ["[2]", "[1]", "[3]"]),
+        ],
+    )
+    def test_the_order_that_is_asked_for(self, order, expected):
+        files = [
+            *small(4, 5, "a", partition="[1]"),
+            *small(6, 2, "b", partition="[2]"),
+            *small(2, 30, "c", partition="[3]"),
+        ]
+        assert self.groups(order, *files) == expected
+
+    @pytest.mark.requirement("IM-25")
+    def test_what_changed_since_the_last_compaction_comes_first(self):
+        # Snapshot 2 is the later one: say a compaction made it, and snapshot 3 came after it.
+        files = [
+            *small(3, 5, "a", partition="[1]", snapshot=1),
+            *small(3, 5, "b", partition="[2]", snapshot=2),
+            *small(2, 5, "c", partition="[3]", snapshot=2),
+            *small(1, 5, "d", partition="[3]", snapshot=3),
+            *small(3, 5, "e", partition="[4]", snapshot=99),  # expired: old
+        ]
+        before = Table(tuple(files), times={1: NOW - 3 * HOUR, 2: NOW - 2 * HOUR, 3: NOW - HOUR})
+        plan = before.plan(options(min_input_files=2))
+        assert [group.partition for group in plan.groups] == ["[3]", "[2]", "[1]", "[4]"]
 
 
 class TestDeletes:

@@ -12,7 +12,7 @@ import queue
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -42,6 +42,7 @@ _BATCH_ROWS = 1 << 16
 _READ_AHEAD_BATCHES = 4
 _WHOLE_FILE_BELOW = 4 << 20
 _LEAST_ROW_GROUP = 8 << 20
+_MOST_ROW_GROUP = 64 << 20
 _COPIES = 8
 """Row groups' worth of memory that a worker is reckoned with."""
 
@@ -50,13 +51,38 @@ _COPIES = 8
 class Group:
     """What to rewrite: live data files of one partition, as one reading of the table saw them.
 
-    `sequence_number`: of the snapshot that was read. `roll_bytes`: an output is closed once it has this many bytes.
+    `sequence_number`: of the snapshot that was read; None where outputs get that of our commit. `roll_bytes`: an output
+    is closed once it has this many bytes, whatever was expected.
     """
 
     files: tuple[LiveFile, ...]
     expected_files: int
-    sequence_number: int
+    sequence_number: int | None
     roll_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What rewriting one group takes: threads that encode, and bytes of memory."""
+
+    workers: int
+    memory: int
+
+
+class Stop:
+    """Asks the threads of one group to stop: since one of them failed, or since all groups are to (`all_groups`)."""
+
+    def __init__(self, all_groups: threading.Event) -> None:
+        self._own = threading.Event()
+        self._all = all_groups
+
+    def set(self) -> None:
+        """Stops this group's threads."""
+        self._own.set()
+
+    def is_set(self) -> bool:
+        """Whether they are to stop."""
+        return self._own.is_set() or self._all.is_set()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +90,8 @@ class Rewriter:
     """Rewrites groups of one table. `progress`: called with input files and bytes done since the last call.
 
     `announce`: told paths of outputs before anything is written to them; some of them may never be.
-    `written`: told the path of each output right before it is opened.
+    `written`: told the path of each output right before it is opened. `stop`: once set, every rewrite going on ends
+    with an error within a second or so. Groups may be rewritten at once, as far as their `demand` goes.
     """
 
     table: Table
@@ -74,6 +101,12 @@ class Rewriter:
     announce: Callable[[Sequence[str]], None]
     written: Callable[[str], None]
     threads: int = os.cpu_count() or 2
+    stop: threading.Event = field(default_factory=threading.Event)
+
+    def demand(self, group: Group) -> Demand:
+        """How much of the cores and of the memory limit the group takes, which never depends on other groups."""
+        workers = self._workers(len(split(group.files, max(1, group.expected_files))))
+        return Demand(workers, min(self.memory_limit, workers * _COPIES * self._buffer(workers)))
 
     def rewrite(self, group: Group, deletes: DeleteIndex) -> Replacement:
         """Reads and writes; commits nothing. Outputs of a failed rewrite stay, unreferenced.
@@ -92,9 +125,13 @@ class Rewriter:
         paths = OutputPaths(OutputFolder(self.table, group.files), self.announce)
         # One call tells what most groups need.
         paths.reserve(len(runs))
-        stop = threading.Event()
+        stop = Stop(self.stop)
+        limits = rows_an_output(group, runs, loaded)
         with ThreadPoolExecutor(workers, thread_name_prefix="rewrite") as pool:
-            jobs = [pool.submit(self._run, run, group, loaded, opener, form, paths, stop) for run in runs]
+            jobs = [
+                pool.submit(self._run, run, group, rows, loaded, opener, form, paths, stop)
+                for run, rows in zip(runs, limits, strict=True)
+            ]
             try:
                 outputs = [output for job in jobs for output in job.result()]
             except BaseException:
@@ -113,35 +150,41 @@ class Rewriter:
         fitting = self.memory_limit // (_COPIES * _LEAST_ROW_GROUP)
         return max(1, min(runs, 2 * self.threads, fitting))
 
-    def _format(self, sample: LiveFile, opener: Opener, workers: int) -> Format:
+    def _buffer(self, workers: int) -> int:
         # A writer holds a gathered row group, its concatenation and its encoded pages at once.
-        share = max(_LEAST_ROW_GROUP, self.memory_limit // (_COPIES * workers))
+        return min(max(_LEAST_ROW_GROUP, self.memory_limit // (_COPIES * workers)), _MOST_ROW_GROUP)
+
+    def _format(self, sample: LiveFile, opener: Opener, workers: int) -> Format:
         with opener.parquet(sample) as parquet:
             dictionary = columns_worth_a_dictionary(parquet.metadata)
-        return Format.of(self.table.properties, min(share, 64 << 20), dictionary or False)
+        return Format.of(self.table.properties, self._buffer(workers), dictionary or False)
 
     def _run(
         self,
         files: Sequence[LiveFile],
         group: Group,
+        rows_each: int | None,
         deletes: Deletes,
         opener: Opener,
         form: Format,
         paths: OutputPaths,
-        stop: threading.Event,
+        stop: Stop,
     ) -> list[dict[str, Any]]:
+        """`rows_each`: after so many rows the next output begins; None: one output is expected."""
         schema = self._schema()
         outputs: list[dict[str, Any]] = []
         writer: DataFileWriter | None = None
         try:
             batches = self._read_run(files, schema, deletes, opener, stop)
-            for batch in read_ahead(batches, _READ_AHEAD_BATCHES, stop):
+            rows = 0
+            for batch in cut(read_ahead(batches, _READ_AHEAD_BATCHES, stop), rows_each):
                 if writer is None:
                     path = paths.take()
                     self.written(path)
                     writer = DataFileWriter(self.table, schema, path, form)
                 writer.write(batch)
-                if writer.size >= group.roll_bytes:
+                rows += batch.num_rows
+                if writer.size >= group.roll_bytes or (rows_each is not None and rows % rows_each == 0):
                     outputs.append(writer.finish())
                     writer = None
             if writer is not None:
@@ -165,7 +208,7 @@ class Rewriter:
         return with_lineage(schema, self._name) if self._keeps_lineage else schema
 
     def _read_run(
-        self, files: Sequence[LiveFile], schema: pa.Schema, deletes: Deletes, opener: Opener, stop: threading.Event
+        self, files: Sequence[LiveFile], schema: pa.Schema, deletes: Deletes, opener: Opener, stop: Stop
     ) -> Iterator[pa.RecordBatch]:
         for file in files:
             if stop.is_set():
@@ -197,11 +240,7 @@ class Rewriter:
 
     def _check_rows(self, files: Sequence[LiveFile], deletes: Deletes, rows: int) -> None:
         """Inputs less deletes must be outputs, before anybody sees them."""
-        expected = 0
-        for file in files:
-            dropped = deletes.positions.get(file.path)
-            inside = 0 if dropped is None else int(np.count_nonzero((dropped >= 0) & (dropped < file.records)))
-            expected += file.records - inside
+        expected = sum(_rows_left(file, deletes) for file in files)
         if rows != expected:
             raise TableUnreadableError(
                 f"{self._name}: {rows} rows were written where {expected} were expected; nothing was committed",
@@ -224,7 +263,44 @@ def split(files: Sequence[LiveFile], runs: int) -> list[list[LiveFile]]:
     return result
 
 
-def read_ahead(batches: Iterator[pa.RecordBatch], size: int, stop: threading.Event) -> Iterator[pa.RecordBatch]:
+def _rows_left(file: LiveFile, deletes: Deletes) -> int:
+    dropped = deletes.positions.get(file.path)
+    inside = 0 if dropped is None else int(np.count_nonzero((dropped >= 0) & (dropped < file.records)))
+    return file.records - inside
+
+
+def rows_an_output(group: Group, runs: Sequence[Sequence[LiveFile]], deletes: Deletes) -> list[int | None]:
+    """For each run the rows of each of its outputs; None for a run that becomes one.
+
+    Where files are larger than outputs there are fewer runs than outputs. Equal rows leave no small remainder, as
+    closing an output at a size would.
+    """
+    total = sum(file.size for file in group.files) or 1
+    found: list[int | None] = []
+    for run in runs:
+        share = sum(file.size for file in run) / total
+        outputs = round(group.expected_files * share) if len(runs) < group.expected_files else 1
+        rows = sum(_rows_left(file, deletes) for file in run)
+        found.append(-(-rows // outputs) if outputs > 1 and rows else None)
+    return found
+
+
+def cut(batches: Iterator[pa.RecordBatch], rows: int | None) -> Iterator[pa.RecordBatch]:
+    """The same rows, in batches of which one ends after each so many `rows`."""
+    left = rows
+    for batch in batches:
+        if left is None or rows is None:
+            yield batch
+            continue
+        start = 0
+        while start < batch.num_rows:
+            part = batch.slice(start, left)
+            yield part
+            start += part.num_rows
+            left = left - part.num_rows or rows
+
+
+def read_ahead(batches: Iterator[pa.RecordBatch], size: int, stop: Stop) -> Iterator[pa.RecordBatch]:
     """The same batches, read in another thread up to `size` of them ahead; errors arrive in their place."""
     channel: queue.Queue[tuple[pa.RecordBatch | None, BaseException | None]] = queue.Queue(size)
     closed = threading.Event()
@@ -255,7 +331,7 @@ def read_ahead(batches: Iterator[pa.RecordBatch], size: int, stop: threading.Eve
                 batch, error = channel.get(timeout=0.5)
             except queue.Empty:
                 if stop.is_set():
-                    raise RuntimeError("stopped, since another part of this group failed") from None
+                    raise RuntimeError("stopped, since another part of the work failed or was cancelled") from None
                 continue
             if error is not None:
                 raise error

@@ -1,0 +1,137 @@
+"""Reading and writing the groups of a rewrite, several at once; nothing is committed here."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+
+from lakehouse_maintenance.engines.embedded_iceberg.rewrite import Demand, Group, Rewriter
+from lakehouse_maintenance.execution.clock import now_text
+from lakehouse_maintenance.execution.making import Target
+from lakehouse_maintenance.execution.observe import Observed
+from lakehouse_maintenance.execution.traces import WRITING
+from lakehouse_maintenance.execution.work import Run, Work
+from lakehouse_maintenance.iceberg.replace import Replacement
+from lakehouse_maintenance.model.events import Event
+from lakehouse_maintenance.model.plans import FileGroup, PlannedAction
+from lakehouse_maintenance.planning.compaction import recheck
+from lakehouse_maintenance.planning.rewrite_options import RewriteOptions
+from lakehouse_maintenance.planning.sizing import MARGIN, expected_bytes
+
+
+def announcer(run: Run, observed: Observed, action: PlannedAction, work: Work) -> Callable[[Sequence[str]], None]:
+    """Makes paths durable before anything is written to them: a run that is killed leaves no file that nobody knows."""
+
+    def announce(paths: Sequence[str]) -> None:
+        event = Event(
+            at=now_text(),
+            run_id=run.run_id,
+            table=str(observed.name),
+            action=action.action,
+            phase="intent",
+            digest=run.digest,
+            files=len(paths),
+            details={WRITING: list(paths), "uuid": observed.metadata.uuid},
+        )
+        run.state.journal.record(event)
+        work.announced.extend(paths)
+
+    return announce
+
+
+def fresh_groups(
+    observed: Observed, groups: Sequence[FileGroup], options: RewriteOptions, skip: set[int]
+) -> dict[int, FileGroup]:
+    """Groups that still make sense at the fresh head, by their number in the plan and in its order."""
+    pending = {index: group for index, group in enumerate(groups) if index not in skip}
+    if not pending:
+        return {}
+    paths = frozenset(file.path for group in pending.values() for file in group.files)
+    current = observed.data_files(paths)
+    deletes = observed.delete_index()
+    state = observed.metadata.state(observed.branch)
+    checked = {index: recheck(group, current, deletes, state, options) for index, group in pending.items()}
+    return {index: group for index, group in checked.items() if group is not None}
+
+
+def rewritten_groups(
+    run: Run,
+    target: Target,
+    observed: Observed,
+    groups: Mapping[int, FileGroup],
+    options: RewriteOptions,
+    work: Work,
+    announce: Callable[[Sequence[str]], None],
+    check: Callable[[], None],
+) -> Generator[tuple[int, Replacement | Exception]]:
+    """Each group's number with its result, or with what it failed by, as they are done.
+
+    `check` is called before each group begins; what it raises ends all. Closing the iterator does as well: groups that
+    are going on are stopped and waited for.
+    """
+    if not groups:
+        return
+    name = str(target.name)
+    rewriter = Rewriter(
+        table=target.catalog.load(target.name),
+        storage=observed.storage,
+        memory_limit=run.memory_limit,
+        progress=lambda files, size: run.progress.advance(name, files, size),
+        announce=announce,
+        written=work.written.append,
+    )
+    current = observed.data_files(frozenset(file.path for group in groups.values() for file in group.files))
+    deletes = observed.delete_index()
+    head = observed.metadata.head(observed.branch)
+    assert head is not None, "groups were found, so there is a head"
+    number = head.sequence_number if options.use_starting_sequence_number else None
+    jobs = {
+        index: Group(
+            tuple(current[file.path] for file in group.files), group.expected_files, number, roll_bytes(group, options)
+        )
+        for index, group in groups.items()
+    }
+    at_once = options.max_concurrent_groups
+    waiting = deque((index, job, rewriter.demand(job)) for index, job in jobs.items())
+    running: dict[Future[Replacement], tuple[int, Demand]] = {}
+    pool = ThreadPoolExecutor(min(at_once, len(jobs)), thread_name_prefix="groups")
+    try:
+        while waiting or running:
+            while waiting and _fits(waiting[0][2], [taken for _, taken in running.values()], at_once, rewriter):
+                check()
+                index, job, demand = waiting.popleft()
+                running[pool.submit(rewriter.rewrite, job, deletes)] = index, demand
+            ended, _ = wait(running, return_when=FIRST_COMPLETED)
+            for future in sorted(ended, key=lambda one: running[one][0]):
+                index, _ = running.pop(future)
+                error = future.exception()
+                if error is not None and not isinstance(error, Exception):
+                    raise error
+                yield index, future.result() if error is None else error
+    finally:
+        rewriter.stop.set()
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
+def roll_bytes(group: FileGroup, options: RewriteOptions) -> int:
+    """Bytes at which an output is closed, whatever was expected.
+
+    Half-way between target and maximum, as Iceberg's writers do: an estimate that was a little low costs no file. Where
+    the plan asks for fewer and larger files than that, it is the plan that counts.
+    """
+    more, fewer = MARGIN
+    half_way = (options.target_file_size_bytes + options.max_file_size_bytes) // 2
+    return max(half_way, expected_bytes(group.files) * more // (fewer * group.expected_files))
+
+
+def _fits(demand: Demand, taken: Sequence[Demand], at_once: int, rewriter: Rewriter) -> bool:
+    """Whether a group may begin beside those that are going on; one alone always may, and takes all it wants."""
+    if not taken:
+        return True
+    if len(taken) >= at_once:
+        return False
+    memory = demand.memory + sum(other.memory for other in taken)
+    workers = demand.workers + sum(other.workers for other in taken)
+    # Groups of one output each go at once up to the option: small ones wait for storage more than for cores.
+    return memory <= rewriter.memory_limit and workers <= max(2 * rewriter.threads, at_once)
