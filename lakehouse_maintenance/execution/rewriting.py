@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from lakehouse_maintenance.execution.guards import refuse_blocked
 from lakehouse_maintenance.execution.making import Target, describe
@@ -282,7 +282,7 @@ class _Rewriting:
             snapshot_id=commits[-1].snapshot_id if commits else None,
             previous_snapshot_id=before.previous_snapshot_id if before is not None else None,
             verified=unverified is None if commits else None,
-            checks=tuple(check for part in self.parts for check in part.checks),
+            checks=_of_all(self.parts),
             error=error,
             notes=tuple(notes),
             snapshot_ids=tuple(committed.snapshot_id for committed in commits),
@@ -307,3 +307,14 @@ class _Rewriting:
             error=why,
             notes=tuple(self.work.notes),
         )
+
+
+def _of_all(parts: Sequence[Part]) -> tuple[Check, ...]:
+    """One check of each name: the one that failed, else the last commit's, which tells of how many it is the last."""
+    found: dict[str, Check] = {}
+    for check in (check for part in parts for check in part.checks):
+        if check.name not in found or found[check.name].passed:
+            found[check.name] = check
+    if len(parts) == 1:
+        return tuple(found.values())
+    return tuple(replace(check, detail=f"{check.detail} (of {len(parts)} commits)") for check in found.values())

@@ -70,13 +70,13 @@ def _cut_an_output(patch: pytest.MonkeyPatch) -> None:
 
 
 def _spoil_before_verifying(patch: pytest.MonkeyPatch, spoil: Callable[[Path], None]) -> None:
-    real = rewriting._verify
+    real = rewriting.verify_commit
 
     def verify(run: Any, target: Any, committed: Any, groups: Any) -> Any:
         spoil(Path(committed.added_files[0].removeprefix("file://")))
         return real(run, target, committed, groups)
 
-    patch.setattr(rewriting, "_verify", verify)
+    patch.setattr(rewriting, "verify_commit", verify)
 
 
 def _commit_fewer_rows(patch: pytest.MonkeyPatch) -> None:

@@ -115,17 +115,17 @@ def test_a_fault_in_one_table_leaves_the_others_alone(
 ) -> None:
     writer, ours = pair
     many_small_files(writer, "db.u")
-    from lakehouse_maintenance.execution import rewriting
+    from lakehouse_maintenance.execution.rewriting import _Rewriting
 
-    real_finish = rewriting._finish
+    real_outcome = _Rewriting.outcome
     calls = iter((True, False))
 
-    def finish(*arguments: Any) -> Any:
+    def outcome(*arguments: Any) -> Any:
         if next(calls):
             raise RuntimeError("a library's fault")
-        return real_finish(*arguments)
+        return real_outcome(*arguments)
 
-    monkeypatch.setattr(rewriting, "_finish", finish)
+    monkeypatch.setattr(_Rewriting, "outcome", outcome)
     first, second = ours.maintain((), COMPACT).tables
     assert first.status is Status.FAILED
     assert first.actions[0].snapshot_id is not None, "it was committed, and is named"

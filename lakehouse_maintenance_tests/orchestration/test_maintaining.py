@@ -191,13 +191,13 @@ def test_only_the_plan_that_was_shown_is_applied(lake: Lake) -> None:
 
 
 def test_a_failed_verification_fails_the_check_and_the_run(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    from lakehouse_maintenance.execution import rewriting
+    from lakehouse_maintenance.execution import rewriting_commit
     from lakehouse_maintenance.model.outcomes import Check
 
     name = lake.table_with_small_files()
     register(lake.instance, [name])
     found = (Check(ROWS_UNCHANGED, True, "as before"), Check(LIVE_FILES_PRESENT, False, "1 of 16 files is missing"))
-    monkeypatch.setattr(rewriting, "verify_rewrite", lambda *_: found)
+    monkeypatch.setattr(rewriting_commit, "verify_rewrite", lambda *_: found)
 
     result = run(lake, name)
 
