@@ -79,12 +79,12 @@ class Recovery:
         for key in dict.fromkeys([*by_key, *lost]):
             # The outcome "unknown" has closed the intents of a lost answer.
             known = by_key.get(key) or self._intents(name, key)
-            status, why, snapshot_id = _ended(key[1], known, lost.get(key, []), metadata)
+            status, why, ids = _ended(key[1], known, lost.get(key, []), metadata)
             self._told[key] = Recovered(*key, status, _found(key, known, is_lost=key in lost), why)
             if key[1] not in (REMOVE_FILES, ROLLBACK, Action.EXPIRE_SNAPSHOTS, Action.REMOVE_ORPHAN_FILES):
                 # Remembered before the outcome closes the intents: killed in between, it is found either way.
                 self.run.memory.left_files(name, {"run_id": key[0], "action": key[1], "looks": 0})
-            self.run.state.journal.record(_event(name, key, status, why, snapshot_id))
+            self.run.state.journal.record(_event(name, key, status, why, ids))
         if unresolved:
             self.run.memory.resolved(name)
 
@@ -152,8 +152,8 @@ class Recovery:
         last, known = _told_before(self.run.state, name, key)
         if last == Status.DONE or visible[-1].snapshot_id in known:
             return
-        status, why, snapshot_id = ending(visible, len(left.attempts))
-        self.run.state.journal.record(_event(name, key, status, why, snapshot_id))
+        status, why, ids = ending(visible, len(left.attempts))
+        self.run.state.journal.record(_event(name, key, status, why, ids))
         self._told[key] = Recovered(*key, status, "a commit of this run, seen only now", why)
 
     def _tell_files(self, left: Trace, result: Cleaned, given_up: bool, metadata: Metadata) -> None:
@@ -202,31 +202,29 @@ def _became(removal: Removal) -> str:
     return ", ".join(f"{count} {what}" for what, count in counts.items() if count) or "no file was left"
 
 
-def _ended(
-    action: str, intents: Iterable[Event], lost: list[int], metadata: Metadata
-) -> tuple[Status, str, int | None]:
-    """How the action ended, by what the table shows: status, why, and the snapshot of it that is there."""
+def _ended(action: str, intents: Iterable[Event], lost: list[int], metadata: Metadata) -> tuple[Status, str, list[int]]:
+    """How the action ended, by what the table shows: status, why, and the snapshots of it that are there."""
     details = [intent.details for intent in intents]
     if action in (REMOVE_FILES, Action.REMOVE_ORPHAN_FILES):
-        return Status.FAILED, "the run was killed amid it; what it left of its list is told beside this", None
+        return Status.FAILED, "the run was killed amid it; what it left of its list is told beside this", []
     if action == ROLLBACK:
         return _rolled_back(details, metadata)
     if action == Action.EXPIRE_SNAPSHOTS:
         ids = list(dict.fromkeys([*(int(i) for one in details for i in one.get("expires", ())), *lost]))
         gone = sum(1 for i in ids if i not in metadata.snapshots)
         why = f"{gone} of the {len(ids)} snapshots that the run was to let go are not in the table"
-        return Status.DONE if gone else Status.FAILED, why, None
+        return Status.DONE if gone else Status.FAILED, why, []
     told = {int(one["snapshot_id"]): int(one.get(GROUPS_LEFT, 0)) for one in details if "snapshot_id" in one}
     attempts = [Attempt(i, None, told.get(i, 0)) for i in dict.fromkeys([*told, *lost])]
     return ending([one for one in attempts if one.snapshot_id in metadata.snapshots], len(attempts))
 
 
-def _rolled_back(details: Iterable[dict[str, Any]], metadata: Metadata) -> tuple[Status, str, int | None]:
+def _rolled_back(details: Iterable[dict[str, Any]], metadata: Metadata) -> tuple[Status, str, list[int]]:
     for one in details:
         branch, old, new = str(one["branch"]), int(one["from"]), int(one["to"])
         if stands_behind(metadata, branch, old, new):
-            return Status.DONE, f"branch {branch} goes back to snapshot {new}", new
-    return Status.FAILED, "the branch does not go back to the snapshot that it was to be set to", None
+            return Status.DONE, f"branch {branch} goes back to snapshot {new}", [new]
+    return Status.FAILED, "the branch does not go back to the snapshot that it was to be set to", []
 
 
 def _told_before(state: State, name: str, key: Key) -> tuple[str | None, set[int]]:
@@ -236,7 +234,7 @@ def _told_before(state: State, name: str, key: Key) -> tuple[str | None, set[int
     return events[-1].status if events else None, {int(i) for i in ids if i is not None}
 
 
-def _event(table: str, key: Key, status: Status, why: str, snapshot_id: int | None) -> Event:
+def _event(table: str, key: Key, status: Status, why: str, ids: list[int]) -> Event:
     return Event(
         at=now_text(),
         run_id=key[0],
@@ -244,5 +242,5 @@ def _event(table: str, key: Key, status: Status, why: str, snapshot_id: int | No
         action=key[1],
         phase="outcome",
         status=status,
-        details={"recovered": True, "why": why, "snapshot_id": snapshot_id},
+        details={"recovered": True, "why": why, "snapshot_id": ids[-1] if ids else None, "snapshot_ids": ids},
     )

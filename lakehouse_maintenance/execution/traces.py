@@ -61,20 +61,20 @@ def trace(events: Iterable[Event], run_id: str, action: str) -> Trace:
     return Trace(run_id, action, uuids[-1] if uuids else None, tuple(paths), tuple(attempts))
 
 
-def ending(visible: Sequence[Attempt], attempts: int) -> tuple[Status, str, int | None]:
-    """How an action ended by its snapshots that are in the table, oldest first, and the number of its attempts: status,
-    why, and the last of those snapshots."""
+def ending(visible: Sequence[Attempt], attempts: int) -> tuple[Status, str, list[int]]:
+    """How an action ended by its attempts whose snapshots are in the table, oldest first, and the number of all:
+    status, why, and those snapshots."""
     if not visible:
         why = "none of the run's snapshots is in the table" if attempts else "the run ended before it tried to commit"
-        return Status.FAILED, why, None
-    *earlier, last = [attempt.snapshot_id for attempt in visible]
-    why = f"snapshot {last} of this run is in the table"
-    if earlier:
-        why = f"snapshots {', '.join(map(str, (*earlier, last)))} of this run are in the table"
+        return Status.FAILED, why, []
+    ids = [attempt.snapshot_id for attempt in visible]
+    why = f"snapshot {ids[0]} of this run is in the table"
+    if len(ids) > 1:
+        why = f"snapshots {', '.join(map(str, ids))} of this run are in the table"
     left = visible[-1].groups_left
     if left:
-        return Status.FAILED, f"{why}; {left} groups that were to be committed after it are not done", last
-    return Status.DONE, why, last
+        return Status.FAILED, f"{why}; {left} groups that were to be committed after it are not done", ids
+    return Status.DONE, why, ids
 
 
 def may_appear(attempt: Attempt, metadata: Metadata) -> str | None:

@@ -51,6 +51,12 @@ def compact(place: Place) -> TableOutcome:
     return open_lake(place).maintain((NAME,), Request(actions=(Action.REWRITE_DATA_FILES,), options=options)).tables[0]
 
 
+def compact_in_two_commits(place: Place) -> TableOutcome:
+    """A group a commit."""
+    options = {"min-input-files": "2", "delete-file-threshold": "1", "partial-progress.enabled": "true"}
+    return open_lake(place).maintain((NAME,), Request(actions=(Action.REWRITE_DATA_FILES,), options=options)).tables[0]
+
+
 def build_old_snapshots(place: Place) -> Expected:
     """Snapshots with data files, manifests and lists that nothing else reaches, and a tag that keeps some of them."""
     catalog = writer(place)
@@ -69,13 +75,14 @@ def expire(place: Place) -> TableOutcome:
 
 
 COMPACTION = Scenario("compaction", build_small_files, compact, look, check)
+PARTIAL = Scenario("compaction in two commits", build_small_files, compact_in_two_commits, look, check)
 EXPIRY = Scenario("expiry", build_old_snapshots, expire, look, check)
 
 ON_LOCAL_FILES = [
-    *(COMPACTION, EXPIRY, REMOVAL, QUARANTINE, RESTORE, PURGE, ROLLING_BACK),
+    *(COMPACTION, PARTIAL, EXPIRY, REMOVAL, QUARANTINE, RESTORE, PURGE, ROLLING_BACK),
     *(FOLDERS_DELETED, FOLDERS_QUARANTINED),
 ]
-ON_S3 = ON_LOCAL_FILES
+ON_S3 = [scenario for scenario in ON_LOCAL_FILES if scenario is not PARTIAL]
 ENDED_BY_ANOTHER_VERB = [REMOVAL_ENDED_BY_MAINTAIN, RESTORE_ENDED_BY_MAINTAIN, PURGE_ENDED_BY_MAINTAIN]
 
 RECOVERIES = [
@@ -86,6 +93,7 @@ RECOVERIES = [
 """Where an action is killed, so that the run that recovers from that can be killed at each of its calls."""
 
 MORE_RECOVERIES = [
+    (PARTIAL, ("catalog: commit", 2, "after")),
     (REMOVAL, ("delete: unlink", 30, "after")),
     (QUARANTINE, ("storage: link", 7, "after")),
     (RESTORE, ("storage: link", 7, "after")),
