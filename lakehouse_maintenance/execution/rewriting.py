@@ -310,7 +310,7 @@ class _Rewriting:
 
 
 def _of_all(parts: Sequence[Part]) -> tuple[Check, ...]:
-    """One check of each name: the one that failed, else the last commit's, which tells of how many it is the last."""
+    """One check of each name: the one that failed, else the last commit's."""
     found: dict[str, Check] = {}
     for check in (check for part in parts for check in part.checks):
         if check.name not in found or found[check.name].passed:

@@ -14,7 +14,8 @@ from pyiceberg.exceptions import CommitStateUnknownException
 from lakehouse_maintenance import Lakehouse
 from lakehouse_maintenance.engines.embedded_iceberg.rewrite import Group, Rewriter
 from lakehouse_maintenance.execution import rewriting
-from lakehouse_maintenance.iceberg.commit import ReplaceCommit
+from lakehouse_maintenance.execution.work import Work
+from lakehouse_maintenance.iceberg.commit import Committed, ReplaceCommit
 from lakehouse_maintenance.model.actions import Status
 from lakehouse_maintenance.model.errors import CommitConflictError
 from lakehouse_maintenance.model.outcomes import Check, TableOutcome
@@ -423,6 +424,41 @@ def test_a_cancel_between_two_commits(pair: Pair, monkeypatch: pytest.MonkeyPatc
     assert not [e for e in outcomes if e.details.get("recovered")], "its end was told, and nothing came after it"
     assert len(ids(writer)) == len(ROWS)
     assert {p for p in there(ours, "cancelled") if p.endswith(".parquet")} <= set(data_paths(writer))
+
+
+def test_a_cancel_amid_a_later_commit_is_unknown(pair: Pair) -> None:
+    """Nobody told how the second one ended: it is looked for, and nothing is removed until it is found."""
+    writer, ours = pair
+
+    def cancel(attempt: int, real: Callable[[], Any]) -> Any:
+        result = real()
+        if attempt == 2:
+            raise KeyboardInterrupt
+        return result
+
+    with commits(ours, cancel), pytest.raises(KeyboardInterrupt):
+        compact(ours, partial(3), run_id="cancelled")
+    first, second = ours_in(writer)
+    outcome = next(e for e in ours.audit() if e.run_id == "cancelled" and e.phase == "outcome")
+    assert (outcome.status, outcome.details["snapshot_ids"]) == ("unknown", [first])
+    (told,) = ours.maintain(()).tables[0].recovered
+    assert told.status is Status.FAILED
+    assert f"snapshots {first}, {second} of this run are in the table; 2 groups" in told.done
+    assert ids(writer) == ROWS
+
+
+def test_what_any_of_the_commits_holds_is_no_leftover() -> None:
+    def commit(number: int) -> Committed:
+        return Committed(number, number - 1, 1, 0, (f"data-{number}",), (f"manifest-{number}",))
+
+    work = Work(announced=["data-1"], written=["data-1", "manifest-1", "data-2", "manifest-2"])
+    assert work.left_files()
+    work.committed = commit(1)
+    assert work.left_files()
+    work.committed = commit(2)
+    assert not work.left_files()
+    work.written.append("data-3")
+    assert work.left_files()
 
 
 def test_writers_that_outdate_one_group_every_time(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -14,12 +13,14 @@ from pyiceberg.catalog.sql import SqlCatalog
 
 from lakehouse_maintenance import Lakehouse
 from lakehouse_maintenance.engines.embedded_iceberg.rewrite import Demand, Group, Rewriter, cut
-from lakehouse_maintenance.execution.rewriting_groups import _fits
+from lakehouse_maintenance.execution.rewriting_groups import _fits, roll_bytes
 from lakehouse_maintenance.iceberg.manifests import ManifestReader
 from lakehouse_maintenance.iceberg.metadata import read_metadata
 from lakehouse_maintenance.model.actions import Action, Status
 from lakehouse_maintenance.model.files import Content, LiveFile
 from lakehouse_maintenance.model.outcomes import TableOutcome
+from lakehouse_maintenance.model.plans import FileGroup, PlannedFile
+from lakehouse_maintenance.planning.rewrite_options import RewriteOptions
 from lakehouse_maintenance.planning.tables import Request
 from lakehouse_maintenance.storage import Storage
 from lakehouse_maintenance_tests.engine.tables import (
@@ -305,6 +306,14 @@ def test_what_a_policy_plans_never_makes_more_files(pair: Pair, tmp_path: Path) 
     assert [file.records for file in live(writer)] == [20_000]
 
 
+@pytest.mark.requirement("IM-26")
+def test_an_output_is_not_closed_before_what_was_planned() -> None:
+    file = PlannedFile("big", 1000, 10, 1, 2)
+    options = RewriteOptions(100, 75, 180)
+    assert roll_bytes(FileGroup(0, "[]", (file,), 8, ""), options) == 140, "half-way from target to maximum"
+    assert roll_bytes(FileGroup(0, "[]", (file,), 1, ""), options) == 900, "one file of 800 bytes, and an eighth more"
+
+
 def test_batches_are_cut_where_outputs_end() -> None:
     def batches(sizes: Sequence[int]) -> list[pa.RecordBatch]:
         starts = [sum(sizes[:n]) for n in range(len(sizes))]
@@ -332,6 +341,7 @@ def test_a_run_that_is_cancelled_leaves_nothing_half_done(pair: Pair, monkeypatc
     slow = threading.Event()
     real_rewrite, real_read = Rewriter.rewrite, Rewriter._read_file
     begun: list[int] = []
+    stopped: list[bool] = []
 
     def rewrite(rewriter: Rewriter, group: Group, *args: Any) -> Any:
         begun.append(1)
@@ -346,16 +356,15 @@ def test_a_run_that_is_cancelled_leaves_nothing_half_done(pair: Pair, monkeypatc
         yield from real_read(rewriter, file, *args)
         if third.is_set():
             slow.set()
-            until = time.monotonic() + 30
-            while not rewriter.stop.is_set() and time.monotonic() < until:
-                time.sleep(0.01)
+            stopped.append(rewriter.stop.wait(20))
 
     monkeypatch.setattr(Rewriter, "rewrite", rewrite)
     monkeypatch.setattr(Rewriter, "_read_file", read)
     with pytest.raises(KeyboardInterrupt):
         ours.maintain((), asked(), run_id="cancelled")
     assert not [thread for thread in threading.enumerate() if thread.name.startswith(("groups", "rewrite"))]
-    assert len(begun) <= 6
+    assert stopped
+    assert all(stopped), "they are told to stop"
     assert ids(writer) == rows
     assert set(data_paths(writer)) == before
     (failed,) = [event for event in ours.audit() if event.phase == "outcome"]
