@@ -6,8 +6,9 @@ import shutil
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TextIO
 
+from lakehouse_maintenance.cli.health_details import advice_line, health_details
 from lakehouse_maintenance.cli.text import SHORT_DIGEST, count, files_and_bytes, printable, seconds, size
-from lakehouse_maintenance.model.actions import Action
+from lakehouse_maintenance.model.actions import LEAVES_DATA, Action
 from lakehouse_maintenance.model.outcomes import NOT_RUN
 
 if TYPE_CHECKING:
@@ -33,8 +34,11 @@ def console_on(stream: TextIO) -> Console:
     return Console(file=stream, width=width, markup=False, highlight=False, emoji=False)
 
 
-def health(data: Json, console: Console) -> None:
-    """Measured tables, worst first; then what is due and why; then what could not be measured."""
+def health(data: Json, console: Console, *, in_full: bool = False) -> None:
+    """Measured tables, worst first; then what is due and why; then what could not be measured.
+
+    `in_full`: with advice, and all that is known of each table.
+    """
     tables = sorted(data["tables"], key=lambda table: (table["score"], table["table"]))
     measured = [table for table in tables if table["error"] is None]
     if not tables:
@@ -59,6 +63,13 @@ def health(data: Json, console: Console) -> None:
         console.print(grid)
     due = [(table["table"], one) for table in measured for one in table["due"]]
     _section(console, "Due", (f"{name}: {one['action']}: {one['reason']}" for name, one in due))
+    advice = [(table["table"], one) for table in measured for one in table["advice"]]
+    if in_full:
+        _section(console, "Advice", (advice_line(name, one) for name, one in advice))
+        for table in measured:
+            _section(console, table["table"], (f"{name:<20}{value}" for name, value in health_details(table)))
+    elif advice:
+        _line(console, f"advice on {count(len({name for name, _ in advice}), 'table')}: see health -v")
     _section(console, "Not measured", (f"{table['table']}: {table['error']}" for table in tables if table["error"]))
 
 
@@ -79,7 +90,7 @@ def plan(data: Json, console: Console) -> None:
         return
     parts = []
     for deletes, what in ((False, "to read"), (True, "to delete")):
-        inputs = [action["inputs"] for action in actions if _deletes(action) is deletes]
+        inputs = [action["inputs"] for action in actions if _leaves_data(action) is deletes]
         if inputs:
             parts.append(f"{files_and_bytes(sum(i['files'] for i in inputs), sum(i['bytes'] for i in inputs))} {what}")
     _line(console, f"{count(len(actions), 'action')} on {count(len(planned), 'table')}: {'; '.join(parts)}")
@@ -193,6 +204,9 @@ def _planned(console: Console, action: Mapping[str, Any]) -> None:
     if action["action"] == Action.REMOVE_ORPHAN_FILES:
         _planned_orphans(console, action)
         return
+    if _leaves_data(action):
+        _planned_change(console, action)
+        return
     inputs, expected = action["inputs"], action["expected"]
     gain = count(expected["fewer_files"], "file")
     if expected["fewer_deletes"]:
@@ -231,12 +245,30 @@ def _planned_orphans(console: Console, action: Mapping[str, Any]) -> None:
         _line(console, f"    note      {note}")
 
 
+def _planned_change(console: Console, action: Mapping[str, Any]) -> None:
+    inputs = action["inputs"]
+    _line(console, f"  {action['action']} ({action['engine']}, {action['control']})")
+    _line(console, f"    why       {action['reason']}")
+    if inputs["files"]:
+        _line(console, f"    deletes   {files_and_bytes(inputs['files'], inputs['bytes'])}")
+    for note in action["notes"]:
+        _line(console, f"    note      {note}")
+
+
 def _deleted_outcome(console: Console, action: Mapping[str, Any]) -> None:
     actual = action["actual"]
     if action["verified"] is not None:
         how = f"{files_and_bytes(actual['deleted_files'], actual['deleted_bytes'])} removed"
         _line(console, f"    {how}, in {seconds(actual['seconds'])}")
         _line(console, f"    {'verified' if action['verified'] else 'NOT VERIFIED'}")
+
+
+def _change_outcome(console: Console, action: Mapping[str, Any]) -> None:
+    if action["action"] == Action.SET_PROPERTIES:
+        if action["verified"] is not None:
+            _line(console, f"    {'verified' if action['verified'] else 'NOT VERIFIED'}")
+    else:
+        _deleted_outcome(console, action)
 
 
 def _expiry_outcome(console: Console, action: Mapping[str, Any]) -> None:
@@ -266,12 +298,12 @@ def _recovered(table: str, one: Mapping[str, Any]) -> str:
     return f"{table}: run {one['run_id']}, {one['action']}: {one['found']}; {one['status']}: {one['done']}"
 
 
-def _deletes(action: Mapping[str, Any]) -> bool:
-    return action["action"] in (Action.EXPIRE_SNAPSHOTS, Action.REMOVE_ORPHAN_FILES, Action.PRUNE_METADATA)
-
-
 def _expires(action: Mapping[str, Any]) -> bool:
     return bool(action["action"] == Action.EXPIRE_SNAPSHOTS)
+
+
+def _leaves_data(action: Mapping[str, Any]) -> bool:
+    return bool(action["action"] in LEAVES_DATA)
 
 
 def _outcome(console: Console, action: Mapping[str, Any]) -> None:
@@ -279,10 +311,10 @@ def _outcome(console: Console, action: Mapping[str, Any]) -> None:
     _line(console, f"  {action['action']}: {action['status']}")
     if _expires(action):
         _expiry_outcome(console, action)
+    elif _leaves_data(action):
+        _change_outcome(console, action)
     elif action["action"] == "rollback":
         _rollback_outcome(console, action)
-    elif action["action"] == Action.REMOVE_ORPHAN_FILES:
-        _deleted_outcome(console, action)
     elif action["snapshot_id"] is not None:
         rewritten = count(actual["rewritten_data_files"], "file")
         removed = actual["removed_delete_files"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,8 @@ def measure(session: Session, tables: Sequence[str], *, exact: bool) -> int:
     """`health`: 1 where a table cannot be measured."""
     with session.lakehouse() as lakehouse:
         found = lakehouse.health(tables, exact=exact)
-    session.show({"tables": [table.as_json() for table in found]}, rendering.health)
+    in_full = session.verbosity > 0
+    session.show({"tables": [table.as_json() for table in found]}, partial(rendering.health, in_full=in_full))
     return int(any(table.error is not None for table in found))
 
 

@@ -20,10 +20,14 @@ from lakehouse_maintenance.model.errors import InputError
 from lakehouse_maintenance.model.health import TableHealth
 from lakehouse_maintenance.model.intervals import parse_duration, parse_size, write_size
 from lakehouse_maintenance.model.nearest import suggestion
+from lakehouse_maintenance.model.properties import check_settable
 
 EngineChoice = Literal["auto", "embedded", "spark"]
 
-_NO_MEASURES = {"format_version", "snapshot_id", "oldest_snapshot_ms", "newest_snapshot_ms", "score"}
+_NO_MEASURES = {
+    *("format_version", "snapshot_id", "oldest_snapshot_ms", "newest_snapshot_ms", "score"),
+    *("orphans_counted_ms", "measured_at_ms"),
+}
 MEASURES: tuple[str, ...] = tuple(
     field.name
     for field in dataclasses.fields(TableHealth)
@@ -68,6 +72,14 @@ class Trigger(Section):
     def measures(self) -> tuple[str, ...]:
         """Every number of the health that this trigger looks at."""
         return (self.of,) if self.size is None else (self.of, self.size)
+
+
+OVERLAP = Trigger(of="overlapping_files", base=20, scale=0.3, size="data_files")
+"""One more trigger of compaction where the strategy sorts and no trigger is written (IM-15)."""
+
+
+ANY_TO_SET = Trigger(of="properties_to_set", base=1)
+"""Properties that the policy wants are set whenever one is not: what they are is written there already."""
 
 
 def _one_or_many(value: Any) -> Any:
@@ -131,7 +143,9 @@ class RewriteDataFiles(Section):
             Trigger(of="small_files", base=20, scale=0.1, size="data_files"),
             Trigger(of="delete_files", base=10, scale=0.05, size="data_files"),
         ),
-        description="When it is due: one trigger or a list, of which any is enough; `[]`: never by itself.",
+        description="When it is due: one trigger or a list, of which any is enough; `[]`: never by itself. Where "
+        "nothing is written and the strategy is `sort` or `zorder`, `{of: overlapping_files, base: 20, scale: 0.3, "
+        "size: data_files}` is one more.",
         examples=[{"of": "small_files", "base": 20, "scale": 0.1, "size": "data_files"}],
     )
     min_gain: Gain = Field(
@@ -159,6 +173,19 @@ class RewriteDataFiles(Section):
         + ", ".join(f"`{name}`" for name in REWRITE_OPTIONS)
         + ".",
         examples=[{"target-file-size-bytes": "128MB"}],
+    )
+
+
+class RewritePositionDeleteFiles(Section):
+    """Merging of small position delete files, and dropping of those that reach no data file."""
+
+    trigger: Triggers = Field(
+        default=(
+            Trigger(of="position_delete_files", base=50, scale=0.1, size="data_files"),
+            Trigger(of="dangling_delete_files", base=10),
+        ),
+        description="When it is due: one trigger or a list, of which any is enough; `[]`: never by itself.",
+        examples=[{"of": "position_delete_files", "base": 50, "scale": 0.1, "size": "data_files"}],
     )
 
 
@@ -196,9 +223,63 @@ class RewriteManifests(Section):
     )
 
 
+class PruneMetadata(Section):
+    """Removal of old versions of a table's metadata.json that its metadata log names."""
+
+    trigger: Triggers = Field(
+        default=(Trigger(of="prunable_metadata_files", base=10),),
+        description="When it is due: one trigger or a list, of which any is enough; `[]`: never by itself.",
+        examples=[{"of": "prunable_metadata_files", "base": 10}],
+    )
+    keep: int | None = Field(
+        default=None,
+        ge=1,
+        description="Previous versions that stay; null: `write.metadata.previous-versions-max` (100 where unset).",
+        examples=[20],
+    )
+    set_properties: bool = Field(
+        default=False,
+        description="Lets it set `write.metadata.previous-versions-max` to `keep`, without which no fewer can stay, "
+        "and `write.metadata.delete-after-commit.enabled` to true.",
+        examples=[True],
+    )
+
+
+class SetProperties(Section):
+    """Table properties that the policy wants to be set; those of any other meaning than upkeep are refused."""
+
+    values: dict[str, OptionText] = Field(
+        default_factory=dict,
+        description="Properties and their values: names that begin with `write.`, `commit.`, `history.` or `read.`.",
+        examples=[{"write.metadata.delete-after-commit.enabled": True}],
+    )
+    advised: bool | tuple[str, ...] = Field(
+        default=False,
+        description="Whether what `health` advises is set: all of it, or these properties. A retention that the table "
+        "sets itself is never changed by it.",
+        examples=[True, ["commit.manifest-merge.enabled"]],
+    )
+
+    @field_validator("values")
+    @classmethod
+    def _are_settable(cls, value: dict[str, str]) -> dict[str, str]:
+        for name, text in value.items():
+            try:
+                check_settable(name, text)
+            except InputError as error:
+                raise refuse(error.message, error.hint or "") from None
+        return value
+
+
 class RemoveOrphanFiles(Section):
     """Removal of files that no table refers to."""
 
+    trigger: Triggers = Field(
+        default=(Trigger(of="orphan_bytes", base=1 << 30),),
+        description="What makes it due before `every` is over: one trigger or a list on what was last counted; `[]`: "
+        "nothing does.",
+        examples=[{"of": "orphan_bytes", "base": 1 << 30}],
+    )
     every: Duration | None = Field(
         default=parse_duration("7 days"), description="How often; null: never by itself.", examples=["7 days"]
     )
@@ -334,6 +415,15 @@ class Policy(Section):
     expire_snapshots: ExpireSnapshots = Field(default_factory=ExpireSnapshots, description="Expiry of snapshots.")
     rewrite_manifests: RewriteManifests = Field(
         default_factory=RewriteManifests, description="Clustering of manifests."
+    )
+    rewrite_position_delete_files: RewritePositionDeleteFiles = Field(
+        default_factory=RewritePositionDeleteFiles, description="Merging of position delete files."
+    )
+    prune_metadata: PruneMetadata = Field(
+        default_factory=PruneMetadata, description="Removal of old versions of the metadata."
+    )
+    set_properties: SetProperties = Field(
+        default_factory=SetProperties, description="Table properties that are to be set."
     )
     remove_orphan_files: RemoveOrphanFiles = Field(
         default_factory=RemoveOrphanFiles, description="Removal of files that no table refers to."

@@ -59,7 +59,8 @@ def measure_tables(
         try:
             observed = observe(target.catalog, target.name, cache)
             remembered = memory.table(name)
-            return health_of(observed, target.policy, remembered.last_run_ms, now_ms(), exact=exact)
+            last = remembered.last_run_ms
+            return health_of(observed, target.policy, last, now_ms(), exact=exact, orphans=remembered.orphans)
         except LakehouseError as error:
             return TableHealth(table=name, score=0, error=describe(error))
         except Exception as error:
@@ -119,7 +120,7 @@ def subject_of(observed: Observed, target: Target, memory: Memory) -> Subject:
     return Subject(
         state=observed.metadata.state(),
         cannot_commit=obstacle(target.catalog, observed.metadata),
-        health=health_of(observed, target.policy, remembered.last_run_ms, now),
+        health=health_of(observed, target.policy, remembered.last_run_ms, now, orphans=remembered.orphans),
         policy=target.policy,
         now_ms=now,
         last_run_ms=remembered.last_run_ms,
@@ -153,6 +154,7 @@ def plan_subject(
         reach=observed.reach,
         orphans=orphans,
         only=only,
+        versions=observed.versions,
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -20,15 +20,27 @@ _MOST_LEFTOVERS = 100
 
 
 @dataclass(frozen=True, slots=True)
+class OrphanCount:
+    """Orphan files of the table with this uuid as they were counted at `at_ms` (milliseconds since 1970)."""
+
+    files: int
+    bytes: int
+    at_ms: int
+    uuid: str
+
+
+@dataclass(frozen=True, slots=True)
 class TableMemory:
     """`last_run_ms`: action → milliseconds since 1970. `unresolved`: commits that may or may not be visible.
 
     `leftovers`: runs and actions whose files may lie about; which files, their journal says.
+    `orphans`: as last counted over all of the table's folders; None where they never were.
     """
 
     last_run_ms: Mapping[str, int] = field(default_factory=dict)
     unresolved: tuple[Mapping[str, Any], ...] = ()
     leftovers: tuple[Mapping[str, Any], ...] = ()
+    orphans: OrphanCount | None = None
 
 
 class Memory:
@@ -44,11 +56,16 @@ class Memory:
             {str(action): int(at) for action, at in data.get("last_run_ms", {}).items()},
             tuple(data.get("unresolved", ())),
             tuple(data.get("leftovers", ())),
+            _orphans(data.get("orphans")),
         )
 
     def ran(self, name: str, action: str, at_ms: int) -> None:
         """An action ended on a table, whatever it changed."""
         self._change(_table_key(name), lambda d: {**d, "last_run_ms": {**d.get("last_run_ms", {}), action: at_ms}})
+
+    def counted_orphans(self, name: str, count: OrphanCount) -> None:
+        """All of a table's folders were searched, or some of what was found is gone."""
+        self._change(_table_key(name), lambda d: {**d, "orphans": asdict(count)})
 
     def left_unresolved(self, name: str, run_id: str, action: str, snapshot_ids: list[int]) -> None:
         """A commit's answer was lost."""
@@ -121,6 +138,13 @@ class Memory:
             if self._state.put(key, value, None if stored is None else stored[1]) is not None:
                 return
         raise StorageError(f"the state's value {key} was changed by others 100 times in a row", field="state.url")
+
+
+def _orphans(data: Any) -> OrphanCount | None:
+    try:
+        return OrphanCount(int(data["files"]), int(data["bytes"]), int(data["at_ms"]), str(data["uuid"]))
+    except (TypeError, KeyError, ValueError):
+        return None
 
 
 def _others(data: Mapping[str, Any], entry: Mapping[str, Any]) -> list[Any]:

@@ -7,18 +7,24 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lakehouse_maintenance.catalogs import Catalog
+from lakehouse_maintenance.execution.memory import OrphanCount
 from lakehouse_maintenance.iceberg.expiry import only_reached_by
 from lakehouse_maintenance.iceberg.manifests import BlobCache, ManifestFile, ManifestReader
 from lakehouse_maintenance.iceberg.measure import measure
 from lakehouse_maintenance.iceberg.metadata import MAIN, Metadata, read_metadata
+from lakehouse_maintenance.iceberg.sort_keys import key_columns
+from lakehouse_maintenance.model.actions import Action
 from lakehouse_maintenance.model.deletes import DeleteIndex
 from lakehouse_maintenance.model.errors import InputError
 from lakehouse_maintenance.model.files import LiveFile
 from lakehouse_maintenance.model.health import TableHealth
+from lakehouse_maintenance.model.locations import Location
 from lakehouse_maintenance.model.names import TableName
+from lakehouse_maintenance.planning.advice import advise, to_set
 from lakehouse_maintenance.planning.compaction import GroupPlan, plan_groups
 from lakehouse_maintenance.planning.expiring import ExpiryFacts, Reach
 from lakehouse_maintenance.planning.expiry import expired_snapshots
+from lakehouse_maintenance.planning.metadata_history import MetadataVersions, prunable
 from lakehouse_maintenance.planning.rewrite_options import RewriteOptions
 from lakehouse_maintenance.planning.score import score
 from lakehouse_maintenance.planning.triggers import due_actions
@@ -82,6 +88,13 @@ class Observed:
         found = list(only_reached_by(self.metadata, self.reader, expired))
         return Reach(len(found), sum(reference.size or 0 for reference in found))
 
+    def versions(self) -> MetadataVersions:
+        """The metadata file, and those that its log names, with their sizes in storage."""
+        current, log = self.metadata.location, tuple(self.metadata.log_locations())
+        by_location = {Location.parse(path): path for path in (*log, current)}
+        found = self.storage.stat_many(by_location)
+        return MetadataVersions(current, log, {by_location[at]: info.size for at, info in found if info is not None})
+
     def groups(self, options: RewriteOptions, now_ms: int) -> GroupPlan:
         """What bin-packing would rewrite."""
         files = self.reader.live_files(self.manifests(deletes=False))
@@ -105,37 +118,60 @@ def expiry_facts(metadata: Metadata) -> ExpiryFacts:
 
 
 def health_of(
-    observed: Observed, policy: Policy, last_run_ms: Mapping[str, int], now_ms: int, *, exact: bool = False
+    observed: Observed,
+    policy: Policy,
+    last_run_ms: Mapping[str, int],
+    now_ms: int,
+    *,
+    exact: bool = False,
+    orphans: OrphanCount | None = None,
 ) -> TableHealth:
-    """Numbers from metadata, score, and what the policy makes due. `exact`: metadata files are looked up for size."""
+    """Numbers from metadata, score, what the policy makes due, and advice. `exact`: metadata files are looked up for
+    their size. `orphans`: as last counted."""
     metadata = observed.metadata
+    properties = metadata.properties
     expired = expired_snapshots(
-        metadata.snapshot_facts(), metadata.refs.values(), policy.expire_snapshots, metadata.properties, now_ms
+        metadata.snapshot_facts(), metadata.refs.values(), policy.expire_snapshots, properties, now_ms
     )
+    options = _rewrite_options(policy, metadata)
+    rewrite = policy.rewrite_data_files
     measured = measure(
         metadata,
         observed.reader,
-        small_below=_small_below(policy, metadata),
+        small_below=options.min_file_size_bytes,
+        file_target=options.target_file_size_bytes,
         expired=frozenset(expired.snapshot_ids),
+        keys=key_columns(metadata, rewrite.strategy, rewrite.sort_order),
     )
-    if exact:
-        measured = replace(measured, metadata_bytes=_metadata_bytes(observed))
+    is_same = orphans is not None and orphans.uuid == metadata.uuid
+    measured = replace(
+        measured,
+        metadata_bytes=sum(observed.versions().sizes.values()) if exact else None,
+        prunable_metadata_files=prunable(policy.prune_metadata, properties, measured.metadata_files - 1),
+        orphan_files=orphans.files if orphans is not None and is_same else None,
+        orphan_bytes=orphans.bytes if orphans is not None and is_same else None,
+        orphans_counted_ms=orphans.at_ms if orphans is not None and is_same else None,
+        measured_at_ms=now_ms,
+        last_maintenance=_last_maintenance(measured.last_maintenance, last_run_ms),
+    )
+    measured = replace(measured, advice=advise(measured, properties, policy))
+    measured = replace(measured, properties_to_set=len(to_set(policy, measured.advice, properties)))
     measured = replace(measured, due=due_actions(measured, policy, last_run_ms, now_ms))
     return replace(measured, score=score(measured))
 
 
-def _small_below(policy: Policy, metadata: Metadata) -> int:
-    """The size under which compaction takes a file for too small; the default where the options do not fit."""
+def _rewrite_options(policy: Policy, metadata: Metadata) -> RewriteOptions:
+    """Those that compaction would run with; the defaults where the options do not fit."""
     try:
-        options = RewriteOptions.resolve(policy.rewrite_data_files.options, metadata.properties)
+        return RewriteOptions.resolve(policy.rewrite_data_files.options, metadata.properties)
     except InputError:
-        options = RewriteOptions.resolve({}, {})
-    return options.min_file_size_bytes
+        return RewriteOptions.resolve({}, {})
 
 
-def _metadata_bytes(observed: Observed) -> int:
-    from lakehouse_maintenance.model.locations import Location
-
-    paths = [observed.metadata.location, *observed.metadata.log_locations()]
-    found = observed.storage.stat_many(Location.parse(path) for path in paths)
-    return sum(info.size for _, info in found if info is not None)
+def _last_maintenance(by_snapshots: Mapping[str, int], remembered: Mapping[str, int]) -> dict[str, int]:
+    """Another machine's runs show in the table alone; those that committed no snapshot, in our memory alone."""
+    actions = {action.value for action in Action}
+    found = {action: at for action, at in remembered.items() if action in actions}
+    for action, at in by_snapshots.items():
+        found[action] = max(found.get(action, 0), at)
+    return dict(sorted(found.items()))

@@ -21,8 +21,9 @@ from lakehouse_maintenance.execution.observe import observe
 from lakehouse_maintenance.execution.traces import GROUPS_LEFT, Attempt, Trace, ending, trace
 from lakehouse_maintenance.execution.work import ROLLBACK, Blocked, Run
 from lakehouse_maintenance.iceberg.metadata import Metadata
+from lakehouse_maintenance.iceberg.properties import are_set
 from lakehouse_maintenance.iceberg.rollback import stands_behind
-from lakehouse_maintenance.model.actions import Action, Status
+from lakehouse_maintenance.model.actions import LEAVES_DATA, Action, Status
 from lakehouse_maintenance.model.events import Event
 from lakehouse_maintenance.model.outcomes import Recovered
 from lakehouse_maintenance.removal import Operation, Removal, open_lists
@@ -34,6 +35,9 @@ MOST_LOOKS = 50
 
 Key = tuple[str, str]
 """Run id and action."""
+
+_WRITE_NOTHING = frozenset({REMOVE_FILES, ROLLBACK, Action.REMOVE_ORPHAN_FILES, *LEAVES_DATA})
+"""Actions that write no file of their own, and so leave none."""
 
 
 def anything_left(run: Run, name: str) -> bool:
@@ -81,7 +85,7 @@ class Recovery:
             known = by_key.get(key) or self._intents(name, key)
             status, why, ids = _ended(key[1], known, lost.get(key, []), metadata)
             self._told[key] = Recovered(*key, status, _found(key, known, is_lost=key in lost), why)
-            if key[1] not in (REMOVE_FILES, ROLLBACK, Action.EXPIRE_SNAPSHOTS, Action.REMOVE_ORPHAN_FILES):
+            if key[1] not in _WRITE_NOTHING:
                 # Remembered before the outcome closes the intents: killed in between, it is found either way.
                 self.run.memory.left_files(name, {"run_id": key[0], "action": key[1], "looks": 0})
             self.run.state.journal.record(_event(name, key, status, why, ids))
@@ -214,6 +218,11 @@ def _ended(action: str, intents: Iterable[Event], lost: list[int], metadata: Met
         gone = sum(1 for i in ids if i not in metadata.snapshots)
         why = f"{gone} of the {len(ids)} snapshots that the run was to let go are not in the table"
         return Status.DONE if gone else Status.FAILED, why, []
+    if action in (Action.SET_PROPERTIES, Action.PRUNE_METADATA):
+        wanted = {str(k): str(v) for one in details for k, v in dict(one.get("sets", {})).items()}
+        if are_set(metadata, wanted):
+            return Status.DONE, f"the table has the properties that the run was to set: {', '.join(wanted)}", []
+        return Status.FAILED, "the properties that the run was to set are not those of the table", []
     told = {int(one["snapshot_id"]): int(one.get(GROUPS_LEFT, 0)) for one in details if "snapshot_id" in one}
     attempts = [Attempt(i, None, told.get(i, 0)) for i in dict.fromkeys([*told, *lost])]
     return ending([one for one in attempts if one.snapshot_id in metadata.snapshots], len(attempts))

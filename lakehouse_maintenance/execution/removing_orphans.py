@@ -13,6 +13,7 @@ from lakehouse_maintenance.execution.clock import now_ms, now_text
 from lakehouse_maintenance.execution.deleting import Deletion
 from lakehouse_maintenance.execution.guards import refuse_blocked
 from lakehouse_maintenance.execution.making import Target, describe
+from lakehouse_maintenance.execution.memory import OrphanCount
 from lakehouse_maintenance.execution.orphan_search import LOCATION, Search, search, shared_refusal, told
 from lakehouse_maintenance.execution.recovery import Recovery
 from lakehouse_maintenance.execution.verify import kept_snapshots_present
@@ -110,12 +111,20 @@ def _refuse_pending(run: Run, target: Target, asked: OrphanRequest) -> None:
 
 def _dry_run(run: Run, target: Target, asked: OrphanRequest, settings: OrphanSettings) -> OrphanResult:
     found = search(run, target, asked, settings)
+    _remember(run, target, asked, found)
     result = _found(target, found)
     result = replace(result, notes=(*result.notes, *run.memory.pending(str(target.name))))
     _refuse_other_digest(asked, result)
     tripped = _limit(run, target, found, settings)
     reason = "dry run: nothing was changed" + ("" if tripped is None else f"; a removal would be refused: {tripped}")
     return replace(result, reason=reason, limit=tripped)
+
+
+def _remember(run: Run, target: Target, asked: OrphanRequest, found: Search, files: int = 0, size: int = 0) -> None:
+    """For the table's health, where all of it was searched. `files`, `size`: of what was found, what is gone."""
+    if asked.location is None:
+        count = OrphanCount(found.orphans - files, found.orphan_bytes - size, found.listed_at_ms, found.metadata.uuid)
+        run.memory.counted_orphans(str(target.name), count)
 
 
 def _refuse_other_digest(asked: OrphanRequest, result: OrphanResult) -> None:
@@ -139,6 +148,7 @@ def _remove(
     found = search(run, target, asked, settings, to_remove=True)
     if uuid is not None and found.metadata.uuid != uuid:
         raise Blocked(f"{target.name} is another table than the planned one")
+    _remember(run, target, asked, found)
     refuse_blocked(found.metadata, None, target)
     result = replace(_found(target, found), dry_run=False)
     _refuse_other_digest(asked, result)
@@ -210,6 +220,7 @@ def _delete(
         details = {**removal.as_json(), "error": outcome.reason, "verified": check.passed}
         if not is_told:
             _journal(run, name, "outcome", outcome.status, outcome.deleted_files, outcome.deleted_bytes, details)
+    _remember(run, target, asked, found, outcome.deleted_files, outcome.deleted_bytes)
     if outcome.status is Status.DONE:
         run.memory.ran(name, _ACTION, now_ms())
         run.memory.ran(name, _removed_from(found), now_ms())

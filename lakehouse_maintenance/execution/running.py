@@ -21,8 +21,10 @@ from lakehouse_maintenance.execution.clock import now_ms, now_text
 from lakehouse_maintenance.execution.expiring import expire
 from lakehouse_maintenance.execution.making import Target, describe
 from lakehouse_maintenance.execution.orphan_action import remove
+from lakehouse_maintenance.execution.pruning_metadata import intended_properties, prune
 from lakehouse_maintenance.execution.recovery import Recovery, anything_left
 from lakehouse_maintenance.execution.rewriting import rewrite
+from lakehouse_maintenance.execution.setting_properties import set_properties
 from lakehouse_maintenance.execution.work import LEASE_TTL, Blocked, Run, Work, named_files
 from lakehouse_maintenance.model.actions import Action, Status
 from lakehouse_maintenance.model.errors import CommitUnknownError, LakehouseError, LeaseHeldError
@@ -153,6 +155,7 @@ def run_action(run: Run, target: Target, plan: TablePlan, action: PlannedAction,
             "groups": len(action.groups),
             "fence": lease.fence,
             "expires": list(action.snapshots),
+            "sets": intended_properties(action),
         },
     )
     run.state.journal.record(intent)
@@ -201,7 +204,13 @@ def _with_commit(outcome: ActionOutcome, work: Work) -> ActionOutcome:
     return outcome
 
 
-_RUNNERS = {Action.REWRITE_DATA_FILES: rewrite, Action.EXPIRE_SNAPSHOTS: expire, Action.REMOVE_ORPHAN_FILES: remove}
+_RUNNERS = {
+    Action.REWRITE_DATA_FILES: rewrite,
+    Action.EXPIRE_SNAPSHOTS: expire,
+    Action.SET_PROPERTIES: set_properties,
+    Action.PRUNE_METADATA: prune,
+    Action.REMOVE_ORPHAN_FILES: remove,
+}
 
 
 def _record_outcome(run: Run, name: str, action: PlannedAction, outcome: ActionOutcome, work: Work) -> None:

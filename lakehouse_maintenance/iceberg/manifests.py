@@ -185,9 +185,25 @@ class ManifestReader:
         self._lists.put(self._table, path, rows, fresh, len(data))
         return rows
 
+    @property
+    def cache(self) -> BlobCache:
+        """Where what is read of manifests is kept; see `manifest_key`."""
+        return self._cache
+
     def entries(self, manifest: ManifestFile, skip: frozenset[str] = frozenset()) -> Entries:
         """All entries of a manifest, deleted ones too, with every field but the skipped ones."""
-        container = self._read(manifest.path, self._fetch(manifest.path), skip)
+        return self._entries(manifest, self._fetch(manifest.path), skip)
+
+    def entries_of(
+        self, manifests: Sequence[ManifestFile], skip: frozenset[str] = frozenset()
+    ) -> Iterator[tuple[ManifestFile, Entries]]:
+        """As `entries`, of each in turn; the next ones are fetched meanwhile."""
+        fetched = self._storage.read_many(Location.parse(manifest.path) for manifest in manifests)
+        for manifest in manifests:
+            yield manifest, self._entries(manifest, self._next(fetched, manifest.path), skip)
+
+    def _entries(self, manifest: ManifestFile, data: bytes, skip: frozenset[str]) -> Entries:
+        container = self._read(manifest.path, data, skip)
         try:
             entries = list(_inherited(container.records, manifest))
             _require_all(manifest, sum(entry["status"] != DELETED for entry in entries))
@@ -219,10 +235,10 @@ class ManifestReader:
         """Paths of the live entries, a list for each manifest in any order: nothing else of an entry is looked at."""
         pending = iter(manifests)
         while batch := list(islice(pending, _PATHS_BATCH)):
-            known = dict(self._cache.get_many(_key(manifest) for manifest in batch))
+            known = dict(self._cache.get_many(manifest_key(manifest) for manifest in batch))
             missing: list[ManifestFile] = []
             for manifest in batch:
-                paths = _unpack_paths(known.pop(_key(manifest), None)) if known else None
+                paths = _unpack_paths(known.pop(manifest_key(manifest), None)) if known else None
                 if paths is None:
                     missing.append(manifest)
                 else:
@@ -231,17 +247,17 @@ class ManifestReader:
                 yield [file.path for file in files]
 
     def _batch(self, batch: list[ManifestFile]) -> Iterator[tuple[ManifestFile, Sequence[LiveFile]]]:
-        known = self._cache.get_many(_key(manifest) for manifest in batch)
-        missing = [manifest for manifest in batch if _key(manifest) not in known]
+        known = self._cache.get_many(manifest_key(manifest) for manifest in batch)
+        missing = [manifest for manifest in batch if manifest_key(manifest) not in known]
         fetched = self._storage.read_many(Location.parse(manifest.path) for manifest in missing)
         fresh: dict[str, bytes] = {}
         for manifest in batch:
-            blob = known.get(_key(manifest))
+            blob = known.get(manifest_key(manifest))
             files = None if blob is None else _unpack(blob)
             if files is None:
                 data = self._next(fetched, manifest.path) if blob is None else self._fetch(manifest.path)
                 files = self._decode(manifest, data)
-                fresh[_key(manifest)] = _pack(files)
+                fresh[manifest_key(manifest)] = _pack(files)
                 self.manifests_read += 1
             yield manifest, files
         if fresh:
@@ -418,7 +434,8 @@ def _bound(bounds: list[dict[str, Any]] | None) -> bytes | None:
     return None
 
 
-def _key(manifest: ManifestFile) -> str:
+def manifest_key(manifest: ManifestFile) -> str:
+    """What was read of a manifest is kept under; it never changes under the same key."""
     # Sequence number and snapshot id are inherited from the list's row: a manifest staged on a branch and picked
     # later could be listed with other ones.
     inherited = f"{manifest.spec_id}:{manifest.sequence_number}:{manifest.added_snapshot_id}:{manifest.first_row_id}"

@@ -2,35 +2,55 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
 
 from lakehouse_maintenance.iceberg.manifests import ManifestFile, ManifestReader
 from lakehouse_maintenance.iceberg.metadata import Metadata
+from lakehouse_maintenance.iceberg.opened import spec_manifests
+from lakehouse_maintenance.iceberg.sort_keys import KeyColumn, key_overlap
 from lakehouse_maintenance.model.deletes import DanglingDeletes
 from lakehouse_maintenance.model.files import Content, LiveFile
 from lakehouse_maintenance.model.health import SIZE_BUCKETS, TableHealth
+from lakehouse_maintenance.model.openings import PartitionCount, median, openings
+from lakehouse_maintenance.model.properties import MANIFEST_TARGET, MANIFEST_TARGET_DEFAULT, whole_number
 
 
 def measure(
-    metadata: Metadata, reader: ManifestReader, *, small_below: int, expired: frozenset[int] = frozenset()
+    metadata: Metadata,
+    reader: ManifestReader,
+    *,
+    small_below: int,
+    file_target: int = 512 << 20,
+    expired: frozenset[int] = frozenset(),
+    keys: Sequence[KeyColumn] = (),
 ) -> TableHealth:
-    """Health of the main branch. `small_below`: bytes under which a data file counts as small.
+    """Health of the main branch. `small_below`: bytes under which a data file counts as small. `file_target`: bytes
+    that compaction aims at.
 
-    `expired`: snapshots that the policy would let go. Reads the current snapshot's manifests, and those of other
-    snapshots only where some snapshot could expire.
+    `expired`: snapshots that the policy would let go. `keys`: columns by which files should be in order; their bounds
+    are read where there are any. Reads the current snapshot's manifests, and those of other snapshots only where some
+    snapshot could expire.
     """
     head = metadata.head()
     manifests = [] if head is None else reader.manifests(head)
+    live = [manifest for manifest in manifests if manifest.live_files != 0]
     count = _Count(small_below)
-    delete_files = [m for m in manifests if m.deletes and m.live_files != 0]
-    for file in reader.live_files(delete_files):
+    for file in reader.live_files(m for m in live if m.deletes):
         count.add_delete_file(file)
     dangling = DanglingDeletes(count.deletes, metadata.unpartitioned_specs)
-    for file in reader.live_files(m for m in manifests if not m.deletes and m.live_files != 0):
+    for file in reader.live_files(m for m in live if not m.deletes):
         count.add_data_file(file)
         dangling.saw(file)
     times = [s.timestamp_ms for s in metadata.snapshots.values()]
+    sizes = [one.data_files for one in count.partitions.values() if one.data_files]
+    median_files = median(sizes)
+    opened = openings(
+        spec_manifests(metadata, live, count.partitions),
+        manifest_target=whole_number(metadata.properties, MANIFEST_TARGET, MANIFEST_TARGET_DEFAULT),
+        file_target=file_target,
+    )
+    overlapping = key_overlap(reader, (m for m in live if not m.deletes), keys) if keys else None
     return TableHealth(
         table=metadata.table,
         format_version=metadata.format_version,
@@ -39,11 +59,14 @@ def measure(
         data_files=count.data_files,
         data_bytes=count.data_bytes,
         small_files=count.small_files,
+        small_files_percent=_percent(count.small_files, count.data_files),
         delete_files=len(count.deletes),
+        delete_bytes=count.delete_bytes,
         position_delete_files=count.position_delete_files,
         equality_delete_files=count.equality_delete_files,
         deletion_vectors=count.deletion_vectors,
         deleted_rows=count.deleted_rows,
+        deleted_rows_percent=_percent(count.deleted_rows, count.records),
         dangling_delete_files=len(dangling.dangling()),
         snapshots=len(metadata.snapshots),
         expired_snapshots=len(expired),
@@ -52,12 +75,42 @@ def measure(
         refs=len(metadata.refs),
         manifests=len(manifests),
         manifest_bytes=sum(manifest.length for manifest in manifests),
+        delete_manifests=sum(manifest.deletes for manifest in manifests),
+        manifests_after=opened.manifests_after,
+        opened_manifests_median=opened.manifests_median,
+        opened_manifests_worst=opened.manifests_worst,
+        opened_manifests_median_after=opened.manifests_median_after,
+        opened_manifests_worst_after=opened.manifests_worst_after,
+        opened_files_median=opened.files_median,
+        opened_files_worst=opened.files_worst,
+        opened_files_median_after=opened.files_median_after,
+        opened_files_worst_after=opened.files_worst_after,
+        overlapping_files=None if overlapping is None else overlapping.files,
+        overlap_depth_percent=None if overlapping is None else overlapping.depth_percent,
         metadata_files=1 + len(metadata.log_locations()),
-        partitions=len(count.partitions),
-        largest_partition_files=max(count.partitions.values(), default=0),
+        partitions=len(sizes),
+        largest_partition_files=max(sizes, default=0),
+        median_partition_files=median_files,
+        partition_skew_percent=_percent(max(sizes, default=0), median_files),
         histogram=count.histogram(),
         reclaimable_bytes=_reclaimable(metadata, reader, expired),
+        features=metadata.state().features,
+        last_maintenance=last_maintenance(metadata),
     )
+
+
+def last_maintenance(metadata: Metadata) -> dict[str, int]:
+    """Action → when the newest snapshot of ours was committed that says it is of that action."""
+    found: dict[str, int] = {}
+    for snapshot in metadata.snapshots.values():
+        action = snapshot.summary.get("lakehouse-maintenance.action")
+        if action is not None:
+            found[action] = max(found.get(action, 0), snapshot.timestamp_ms)
+    return found
+
+
+def _percent(part: int, whole: int) -> int:
+    return 100 * part // whole if whole else 0
 
 
 class _Count:
@@ -66,15 +119,18 @@ class _Count:
         self._buckets = [0] * len(SIZE_BUCKETS)
         self.records = self.data_files = self.data_bytes = self.small_files = 0
         self.position_delete_files = self.equality_delete_files = self.deletion_vectors = self.deleted_rows = 0
+        self.delete_bytes = 0
         self.deletes: list[LiveFile] = []
-        self.partitions: Counter[tuple[int, str]] = Counter()
+        self.partitions: defaultdict[tuple[int, str], PartitionCount] = defaultdict(PartitionCount)
 
     def add_data_file(self, file: LiveFile) -> None:
         self.data_files += 1
         self.records += file.records
         self.data_bytes += file.size
         self.small_files += file.size < self._small_below
-        self.partitions[file.partition_id] += 1
+        partition = self.partitions[file.partition_id]
+        partition.data_files += 1
+        partition.data_bytes += file.size
         for index, (_, bound) in enumerate(SIZE_BUCKETS):
             if file.size < bound:
                 self._buckets[index] += 1
@@ -82,6 +138,8 @@ class _Count:
 
     def add_delete_file(self, file: LiveFile) -> None:
         self.deletes.append(file)
+        self.delete_bytes += file.size
+        self.partitions[file.partition_id].delete_files += 1
         if file.content is Content.EQUALITY_DELETES:
             self.equality_delete_files += 1
             return

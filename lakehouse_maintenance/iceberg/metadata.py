@@ -22,8 +22,15 @@ _MALFORMED = (
     *(ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError),
     *(EOFError, OSError, zlib.error),
 )
-_TYPES_WE_CANNOT_REWRITE = ("variant", "geometry", "geography")
 _UNKNOWN = "unknown"
+_TYPES_WE_KNOW = frozenset(
+    (
+        *("boolean", "int", "long", "float", "double", "decimal", "string", "uuid", "fixed", "binary"),
+        *("date", "time", "timestamp", "timestamptz", "timestamp_ns", "timestamptz_ns", "struct", "list", "map"),
+        _UNKNOWN,
+    )
+)
+"""Any other type is one that data work here would lose: variant, geometry, geography, and what comes later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,8 +272,8 @@ def _unknown_types(node: Any) -> set[str]:
     while pending:
         item = pending.pop()
         if isinstance(item, str):
-            base = item.split("(")[0].strip()
-            if base in _TYPES_WE_CANNOT_REWRITE:
+            base = item.split("(")[0].split("[")[0].strip()
+            if base not in _TYPES_WE_KNOW:
                 found.add(base)
         elif isinstance(item, dict):
             nested = [item[key] for key in ("element", "key", "value") if key in item]

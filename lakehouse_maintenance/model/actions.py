@@ -14,12 +14,19 @@ class Action(StrEnum):
     EXPIRE_SNAPSHOTS = "expire_snapshots"
     REMOVE_ORPHAN_FILES = "remove_orphan_files"
     PRUNE_METADATA = "prune_metadata"
+    SET_PROPERTIES = "set_properties"
     UNTRACKED_FOLDERS = "untracked_folders"
     VACUUM = "vacuum"
     OPTIMIZE = "optimize"
     DELTA_CHECKPOINT = "delta_checkpoint"
     DELTA_CLEAN_LOG = "delta_clean_log"
     CLEAN_SOURCE = "clean_source"
+
+
+LEAVES_DATA = frozenset(
+    {Action.EXPIRE_SNAPSHOTS, Action.PRUNE_METADATA, Action.SET_PROPERTIES, Action.REMOVE_ORPHAN_FILES}
+)
+"""Actions on a table that neither read nor write a data or delete file: they change metadata, or delete files."""
 
 
 class Engine(StrEnum):

@@ -1,9 +1,11 @@
-"""The health of one table (IM-14)."""
+"""The health of one table (IM-14, IM-21); `docs/health.md` tells what each number means to a person."""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from lakehouse_maintenance.model.advice import Advice
 
 SIZE_BUCKETS: tuple[tuple[str, int], ...] = (
     ("<1MB", 1 << 20),
@@ -29,7 +31,22 @@ class TableHealth:
     """Counts are of the current snapshot unless they say otherwise; sizes in bytes; `score` 0 (sick) to 100.
 
     `snapshots`, `refs`, `metadata_files` are of the table; `expired_snapshots` those that the policy would let go;
-    `reclaimable_bytes` what only they reach. With `error` set the numbers mean nothing.
+    `reclaimable_bytes` what only they reach. With `error` set the numbers mean nothing. None: not known.
+    Percentages are whole numbers, rounded down; `deleted_rows_percent` is of the rows before deletes.
+
+    `manifests_after`: about how many manifests `rewrite_manifests` would leave.
+    `opened_manifests_…`, `opened_files_…`: what a query on one partition opens, in the median and the worst partition;
+    `…_after`: about what `rewrite_manifests`, and compaction, would leave of them. A manifest is opened where its
+    partition range covers the partition; the files are the partition's data and delete files.
+    `partition_skew_percent`: files of the largest partition by those of the median one; 100 where all are alike.
+    `overlapping_files`: data files whose key range overlaps that of more than three others of their partition;
+    `overlap_depth_percent`: how many files of a partition hold a key, on average over the files' ranges (100: one).
+    Both None where no sort order is in force (planning.overlap defines them).
+    `prunable_metadata_files`: previous versions of the metadata beyond those that the policy keeps, as far as it lets
+    them be pruned. `properties_to_set`: table properties that the policy wants to be set, and that are not.
+    `orphan_files`, `orphan_bytes`: as last counted, at `orphans_counted_ms`.
+    `last_maintenance`: action → when it last ran, by our memory and the table's own snapshots.
+    Times are milliseconds since 1970. `features`: what data work here cannot keep (encryption, variant, …).
     """
 
     table: str
@@ -55,12 +72,38 @@ class TableHealth:
     manifest_bytes: int = 0
     metadata_files: int = 0
     metadata_bytes: int | None = None
+    prunable_metadata_files: int = 0
+    properties_to_set: int = 0
     partitions: int = 0
     largest_partition_files: int = 0
+    median_partition_files: int = 0
+    partition_skew_percent: int = 0
+    small_files_percent: int = 0
+    deleted_rows_percent: int = 0
+    delete_bytes: int = 0
+    delete_manifests: int = 0
+    manifests_after: int = 0
+    opened_manifests_median: int = 0
+    opened_manifests_worst: int = 0
+    opened_manifests_median_after: int = 0
+    opened_manifests_worst_after: int = 0
+    opened_files_median: int = 0
+    opened_files_worst: int = 0
+    opened_files_median_after: int = 0
+    opened_files_worst_after: int = 0
+    overlapping_files: int | None = None
+    overlap_depth_percent: int | None = None
+    orphan_files: int | None = None
+    orphan_bytes: int | None = None
+    orphans_counted_ms: int | None = None
+    measured_at_ms: int | None = None
     histogram: dict[str, int] = field(default_factory=dict)
     reclaimable_bytes: int = 0
     score: int = 100
     due: tuple[Due, ...] = ()
+    advice: tuple[Advice, ...] = ()
+    features: tuple[str, ...] = ()
+    last_maintenance: dict[str, int] = field(default_factory=dict)
     error: str | None = None
 
     def as_json(self) -> dict[str, Any]:

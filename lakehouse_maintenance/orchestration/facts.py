@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 
 import dagster as dg
 
-from lakehouse_maintenance.model.actions import Action
+from lakehouse_maintenance.model.actions import LEAVES_DATA
 from lakehouse_maintenance.model.health import TableHealth
 from lakehouse_maintenance.model.outcomes import TableOutcome
 from lakehouse_maintenance.model.plans import Plan, TablePlan
@@ -37,9 +37,16 @@ _COUNTS = (
     "manifests",
     "metadata_files",
     "partitions",
+    "largest_partition_files",
+    "partition_skew_percent",
+    "small_files_percent",
+    "deleted_rows_percent",
+    "manifests_after",
+    "opened_manifests_worst",
+    "opened_files_worst",
 )
-_DELETING = (Action.EXPIRE_SNAPSHOTS, Action.REMOVE_ORPHAN_FILES, Action.PRUNE_METADATA)
-_SIZES = ("data_bytes", "manifest_bytes", "reclaimable_bytes")
+_SIZES = ("data_bytes", "delete_bytes", "manifest_bytes", "reclaimable_bytes")
+_WHERE_KNOWN = ("overlapping_files", "overlap_depth_percent", "orphan_files")
 
 
 def health_facts(measured: Measured) -> Facts:
@@ -54,6 +61,7 @@ def health_facts(measured: Measured) -> Facts:
         meta("snapshot_id"): _snapshot(health.snapshot_id),
         meta("metadata_location"): _text(measured.metadata_location),
         meta("due"): _text(", ".join(due.action for due in health.due)),
+        meta("advice"): _text(", ".join(f"{one.property}={one.value}" for one in health.advice)),
     }
     facts |= _numbers(health)
     return facts
@@ -82,7 +90,11 @@ def observed_facts(health: TableHealth) -> Facts:
 
 def _numbers(health: TableHealth) -> Facts:
     counts: Facts = {meta(name): _whole(getattr(health, name)) for name in _COUNTS}
-    return counts | {meta(name): _real(getattr(health, name)) for name in _SIZES}
+    counts |= {meta(name): _real(getattr(health, name)) for name in _SIZES}
+    counts |= {meta(name): _whole(getattr(health, name)) for name in _WHERE_KNOWN if getattr(health, name) is not None}
+    if health.orphan_bytes is not None:
+        counts[meta("orphan_bytes")] = _real(health.orphan_bytes)
+    return counts
 
 
 def plan_facts(plan: Plan, table: TablePlan) -> Facts:
@@ -109,7 +121,7 @@ def outcome_facts(outcome: TableOutcome, plan: Plan, mask: Callable[[str], str])
     """Of `maintained`, and of its failure. `mask` takes secrets out of a text."""
     actions = outcome.actions
     # Files that expiry and the removal of orphans delete are no files that a rewrite left.
-    rewrites = [action for action in actions if action.action not in _DELETING]
+    rewrites = [action for action in actions if action.action not in LEAVES_DATA]
     facts: Facts = {
         "dagster/table_name": _text(outcome.table),
         meta("outcome"): dg.MetadataValue.md(mask(outcome_report(outcome))),

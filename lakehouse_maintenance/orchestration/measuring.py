@@ -65,7 +65,8 @@ def measure(lakehouse: Lakehouse, name: TableName) -> Measured:
         )
     observed = observe(lakehouse.catalogs[name.catalog], name, lakehouse.state.cache)
     remembered = Memory(lakehouse.state).table(str(name))
-    health = health_of(observed, lakehouse.config.policy_for(name), remembered.last_run_ms, now_ms())
+    policy = lakehouse.config.policy_for(name)
+    health = health_of(observed, policy, remembered.last_run_ms, now_ms(), orphans=remembered.orphans)
     columns = tuple(_columns(observed.metadata.raw))
     return Measured(health, observed.metadata.location, observed.metadata.table_location, columns)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakehouse_maintenance.model.actions import Action
+from lakehouse_maintenance.model.actions import LEAVES_DATA, Action
 from lakehouse_maintenance.model.health import TableHealth
 from lakehouse_maintenance.model.intervals import format_size
 from lakehouse_maintenance.model.markdown import plain, table
@@ -28,7 +28,16 @@ def health_report(health: TableHealth) -> str:
         ("metadata files", f"{health.metadata_files:,}"),
         ("partitions", f"{health.partitions:,} (at most {health.largest_partition_files:,} files in one)"),
         ("reclaimable", format_size(health.reclaimable_bytes)),
+        ("a query on one partition opens", _opened(health)),
     ]
+    if health.overlapping_files is not None:
+        numbers.append(("files out of order", f"{health.overlapping_files:,}"))
+    if health.orphan_files is not None and health.orphan_bytes is not None:
+        numbers.append(
+            ("orphan files, as last counted", f"{health.orphan_files:,} ({format_size(health.orphan_bytes)})")
+        )
+    if health.features:
+        numbers.append(("not to be rewritten, for", ", ".join(health.features)))
     parts = [f"**{plain(health.table)}**", table(("health", "now"), numbers)]
     if health.histogram:
         parts.append(table(("file size", "files"), health.histogram.items()))
@@ -36,7 +45,16 @@ def health_report(health: TableHealth) -> str:
         parts.append(table(("due", "why"), ((due.action, due.reason) for due in health.due)))
     else:
         parts.append("Nothing is due.")
+    if health.advice:
+        rows = ((one.property, one.current or "unset", one.value, one.reason) for one in health.advice)
+        parts.append(table(("table property", "now", "better", "why"), rows))
     return "\n\n".join(parts)
+
+
+def _opened(health: TableHealth) -> str:
+    now = f"up to {health.opened_manifests_worst:,} manifests and {health.opened_files_worst:,} files"
+    then = f"about {health.opened_manifests_worst_after:,} and {health.opened_files_worst_after:,}"
+    return f"{now}; after maintenance {then}"
 
 
 def plan_report(plan: TablePlan) -> str:
@@ -73,6 +91,16 @@ def _planned(action: PlannedAction) -> tuple[str, ...]:
             action.reason,
             "a listing",
             "what a table references",
+            f"{action.inputs.files:,} files, {format_size(action.inputs.bytes)} freed",
+            f"{expected.seconds:.1f} s",
+            f"{action.engine} ({action.control})",
+        )
+    if action.action in LEAVES_DATA:
+        return (
+            action.action,
+            action.reason,
+            "metadata",
+            ", ".join(f"{name}={value}" for name, value in action.options.items()),
             f"{action.inputs.files:,} files, {format_size(action.inputs.bytes)} freed",
             f"{expected.seconds:.1f} s",
             f"{action.engine} ({action.control})",
@@ -121,6 +149,13 @@ def _beside(action: ActionOutcome) -> list[tuple[str, str, str]]:
             ("size of them", "", format_size(actual.deleted_bytes)),
             ("files kept", "", f"{actual.kept_files:,}"),
             ("files not deleted", "0", f"{actual.failed_files + actual.unknown_files:,}"),
+            ("seconds", f"{expected['seconds']:.1f}", f"{actual.seconds:.1f}"),
+        ]
+    if action.action in LEAVES_DATA:
+        return [
+            ("files deleted", f"{expected['fewer_files']:,}", f"{actual.deleted_files:,}"),
+            ("size of them", "", format_size(actual.deleted_bytes)),
+            ("files kept", "", f"{actual.kept_files:,}"),
             ("seconds", f"{expected['seconds']:.1f}", f"{actual.seconds:.1f}"),
         ]
     fewer = actual.rewritten_data_files - actual.added_data_files

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from lakehouse_maintenance.model.actions import Action
+from lakehouse_maintenance.model.actions import LEAVES_DATA
 from lakehouse_maintenance.model.intervals import format_size
 from lakehouse_maintenance.model.plans import PlannedAction, Skip, TablePlan
 
@@ -17,10 +17,6 @@ class OverBudget:
     table: str
     action: str
     reason: str
-
-
-_UNREAD = (Action.EXPIRE_SNAPSHOTS, Action.PRUNE_METADATA, Action.REMOVE_ORPHAN_FILES)
-"""They delete their inputs, and read none of them."""
 
 
 def within_budget(
@@ -43,8 +39,8 @@ def within_budget(
     refused: dict[tuple[int, int], OverBudget] = {}
     for position, index in ranked:
         action = plans[position].actions[index]
-        if action.action in _UNREAD:
-            continue
+        if action.action in LEAVES_DATA:
+            continue  # they delete their inputs, and read none of them
         if action.inputs.bytes <= left:
             left -= action.inputs.bytes
         else:

@@ -11,13 +11,15 @@ SAFE_ORDER = (
     Action.REWRITE_POSITION_DELETE_FILES,
     Action.REWRITE_MANIFESTS,
     Action.EXPIRE_SNAPSHOTS,
+    Action.SET_PROPERTIES,
     Action.PRUNE_METADATA,
     Action.REMOVE_ORPHAN_FILES,
 )
 """Each action leaves the next one less to do, and nothing to undo.
 
 Data files come first: they make delete files and manifests void. Expiry comes after everything that leaves old
-snapshots behind, and frees what these held. Old metadata files name snapshots that expiry took out. Orphan files are
+snapshots behind, and frees what these held. Old metadata files name snapshots that expiry took out; setting
+properties is a commit as well, and leaves one more. Orphan files are
 looked for last: whatever a step before should have deleted and could not is one by then.
 """
 

@@ -18,6 +18,7 @@ from lakehouse_maintenance.model.orphans import OrphanResult
 from lakehouse_maintenance.model.plans import Expected, Inputs, PlannedAction
 from lakehouse_maintenance.model.properties import GC_PROPERTY, forbids_deleting
 from lakehouse_maintenance.planning.orphans import OrphanRequest, effective_age
+from lakehouse_maintenance.planning.triggers import crossed
 
 if TYPE_CHECKING:
     from lakehouse_maintenance.config.policies import RemoveOrphanFiles
@@ -103,6 +104,11 @@ def _due(subject: Subject, policy: RemoveOrphanFiles) -> tuple[str, str | None]:
         since = timedelta(milliseconds=now - last)
         # A last run in the future is another machine's clock: it holds nothing back for longer than `every`.
         if -policy.every < since < policy.every:
+            counted = subject.health.orphans_counted_ms
+            much = crossed(policy.trigger, subject.health)
+            # A count from before the last run tells what that run met and left.
+            if much is not None and counted is not None and counted > last:
+                return much, None
             ago = _short(since)
             return "", f"not due: it ran {ago} ago, and runs every {format_duration(policy.every)}"
         return f"it ran {_short(since)} ago, and runs every {format_duration(policy.every)}", None

@@ -16,6 +16,7 @@ from lakehouse_maintenance.model.health import TableHealth
 from lakehouse_maintenance.model.intervals import format_size
 from lakehouse_maintenance.model.plans import Expected, Inputs, PlannedAction, Skip, TablePlan
 from lakehouse_maintenance.model.snapshots import MAIN_BRANCH
+from lakehouse_maintenance.planning.advice import to_set
 from lakehouse_maintenance.planning.blocks import block
 from lakehouse_maintenance.planning.compaction import GroupPlan
 from lakehouse_maintenance.planning.expiring import (
@@ -31,6 +32,7 @@ from lakehouse_maintenance.planning.expiring import (
     unmet,
 )
 from lakehouse_maintenance.planning.expiry import retention
+from lakehouse_maintenance.planning.metadata_history import MetadataVersions, PruneRequest, plan_prune
 from lakehouse_maintenance.planning.order import in_safe_order
 from lakehouse_maintenance.planning.orphan_action import FindOrphans, plan_orphans
 from lakehouse_maintenance.planning.orphans import OrphanRequest
@@ -46,7 +48,13 @@ FILES_A_SECOND = 500.0
 SECONDS_A_FILE = 0.002
 """What opening one more input costs, however small it is."""
 REQUESTED = "requested"
-AVAILABLE = (Action.REWRITE_DATA_FILES, Action.EXPIRE_SNAPSHOTS, Action.REMOVE_ORPHAN_FILES)
+AVAILABLE = (
+    Action.REWRITE_DATA_FILES,
+    Action.EXPIRE_SNAPSHOTS,
+    Action.SET_PROPERTIES,
+    Action.PRUNE_METADATA,
+    Action.REMOVE_ORPHAN_FILES,
+)
 
 
 OF_BRANCHES = (
@@ -147,15 +155,16 @@ def plan_table(
     reach: CountReach = lambda expired: Reach(0, 0),
     orphans: FindOrphans | None = None,
     only: Collection[Action] | None = None,
+    versions: Callable[[], MetadataVersions] = lambda: MetadataVersions("", (), {}),
 ) -> TablePlan:
     """Planned actions, and every considered one that is not planned with its reason.
 
     `groups` reads the table's manifests (`plan_groups`): it is called once at most, and only when everything else
-    speaks for a rewrite; `reach` counts what only expired snapshots reach, likewise, and `orphans` looks for orphan
-    files (None: the run that removes them will). `only`: no other actions are considered. Actions come in the safe
-    order, whatever the order in which they were asked for. A request goes past trigger, cooldown and minimum gain;
-    nothing goes past a block, what is unsupported, and a plan that gains nothing. Options that do not fit this table
-    are the plan's `error`: check the request beforehand (`Request.check`).
+    speaks for a rewrite; `reach` counts what only expired snapshots reach, likewise, `versions` looks metadata files
+    up, and `orphans` looks for orphan files (None: the run that removes them will). `only`: no other actions are
+    considered. Actions come in the safe order, whatever the order in which they were asked for. A request goes past
+    trigger, cooldown and minimum gain; nothing goes past a block, what is unsupported, and a plan that gains nothing.
+    Options that do not fit this table are the plan's `error`: check the request beforehand (`Request.check`).
     """
     asked = request or Request()
     state = subject.state
@@ -181,6 +190,10 @@ def plan_table(
             elif action == Action.REMOVE_ORPHAN_FILES:
                 requested = None if asked.actions is None else REQUESTED
                 planned = plan_orphans(subject, asked.orphans, orphans, requested=requested)
+            elif action == Action.PRUNE_METADATA:
+                planned = _prune(subject, versions, asked)
+            elif action == Action.SET_PROPERTIES:
+                planned = _set_properties(subject)
             else:
                 planned = _rewrite(subject, groups, asked, throughput or Throughput())
         except InputError as wrong:
@@ -197,11 +210,21 @@ def _considered(subject: Subject, asked: Request, only: Collection[Action] | Non
     if asked.actions is None:
         # Without the table's history it is not known whether a file of its own could be old enough.
         timed = () if subject.expiry is None else (Action.REMOVE_ORPHAN_FILES,)
-        by_policy = in_safe_order((*POLICY_ACTIONS, *timed))
+        by_policy = in_safe_order((*_in_question(subject.health), *timed))
         found = tuple(action for action in by_policy if action not in asked.leave_out)
     else:
         found = in_safe_order(asked.actions)
     return found if only is None else tuple(action for action in found if action in only)
+
+
+def _in_question(health: TableHealth) -> tuple[Action, ...]:
+    """The policy's actions without those that this table gives no cause to speak of."""
+    causes = {
+        Action.REWRITE_POSITION_DELETE_FILES: health.position_delete_files + health.dangling_delete_files,
+        Action.SET_PROPERTIES: health.properties_to_set,
+        Action.PRUNE_METADATA: health.prunable_metadata_files,
+    }
+    return tuple(action for action in POLICY_ACTIONS if causes.get(action, 1))
 
 
 def _not_available(action: str, subject: Subject, asked: Request) -> str:
@@ -229,9 +252,10 @@ def _rewrite(
         return "nothing to do: the table is empty"
     reason = REQUESTED
     if not is_request:
-        due = crossed(policy.trigger, subject.health)
+        triggers = triggers_of(Action.REWRITE_DATA_FILES, subject.policy)
+        due = crossed(triggers, subject.health)
         if due is None:
-            return f"not due: {nearest_miss(policy.trigger, subject.health)}"
+            return f"not due: {nearest_miss(triggers, subject.health)}"
         reason = due
         waits = cooling(Action.REWRITE_DATA_FILES, subject.policy, subject.last_run_ms, subject.now_ms)
         if waits is not None:
@@ -303,6 +327,39 @@ def _expire(subject: Subject, reach: CountReach, asked: Request) -> PlannedActio
         refs=gone.refs,
         notes=(*notes(facts, gone, branch or MAIN_BRANCH), *told),
         branch=branch or MAIN_BRANCH,
+    )
+
+
+def _prune(subject: Subject, versions: Callable[[], MetadataVersions], asked: Request) -> PlannedAction | str:
+    """The planned pruning of the metadata history, or why there is none."""
+    policy = subject.policy.prune_metadata
+    options = PruneRequest.from_options(asked.options_of(Action.PRUNE_METADATA))
+    reason = REQUESTED
+    if asked.actions is None:
+        due = crossed(policy.trigger, subject.health)
+        if due is None:
+            return f"not due: {nearest_miss(policy.trigger, subject.health)}"
+        reason = due
+    return plan_prune(policy, options, subject.state.properties, versions, reason)
+
+
+def _set_properties(subject: Subject) -> PlannedAction | str:
+    """The table properties that the policy wants, or why none is set."""
+    properties = subject.state.properties
+    wanted = to_set(subject.policy, subject.health.advice, properties)
+    if not wanted:
+        return "nothing to set: every property that the policy wants is set"
+    advised = {one.property: one.reason for one in subject.health.advice}
+    changes = [f"{name}: {properties.get(name, 'unset')} → {value}" for name, value in wanted.items()]
+    return PlannedAction(
+        action=Action.SET_PROPERTIES,
+        engine=Engine.EMBEDDED,
+        control=Control.EXACT,
+        reason=f"the policy wants {', '.join(wanted)}",
+        inputs=Inputs(0, 0),
+        expected=Expected(files=0, bytes=0, seconds=0.0),
+        options=wanted,
+        notes=(*changes, *(f"{name}: {advised[name]}" for name in wanted if name in advised)),
     )
 
 

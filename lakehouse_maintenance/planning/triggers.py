@@ -14,7 +14,14 @@ from lakehouse_maintenance.model.intervals import format_duration
 if TYPE_CHECKING:
     from lakehouse_maintenance.config.policies import Policy, Trigger
 
-POLICY_ACTIONS = (Action.REWRITE_DATA_FILES, Action.REWRITE_MANIFESTS, Action.EXPIRE_SNAPSHOTS)
+POLICY_ACTIONS = (
+    Action.REWRITE_DATA_FILES,
+    Action.REWRITE_POSITION_DELETE_FILES,
+    Action.REWRITE_MANIFESTS,
+    Action.EXPIRE_SNAPSHOTS,
+    Action.SET_PROPERTIES,
+    Action.PRUNE_METADATA,
+)
 """Actions on an Iceberg table that a trigger can make due, in the order in which they are done (IM-11)."""
 
 
@@ -59,12 +66,27 @@ def nearest_miss(triggers: Iterable[Trigger], health: TableHealth) -> str:
 
 def triggers_of(action: str, policy: Policy) -> tuple[Trigger, ...]:
     """The policy's triggers of an action; none where nothing makes it due by itself."""
+    # Here, so that who only loads this module does not load pydantic.
+    from lakehouse_maintenance.config.policies import ANY_TO_SET, OVERLAP
+
     if action == Action.REWRITE_DATA_FILES:
-        return policy.rewrite_data_files.trigger
+        rewrite = policy.rewrite_data_files
+        if rewrite.strategy != "binpack" and "trigger" not in rewrite.model_fields_set:
+            # Well-sized files in no order are what sorting is for; packing does nothing about them.
+            return (*rewrite.trigger, OVERLAP)
+        return rewrite.trigger
+    if action == Action.REWRITE_POSITION_DELETE_FILES:
+        return policy.rewrite_position_delete_files.trigger
     if action == Action.EXPIRE_SNAPSHOTS:
         return policy.expire_snapshots.trigger
     if action == Action.REWRITE_MANIFESTS:
         return policy.rewrite_manifests.trigger
+    if action == Action.PRUNE_METADATA:
+        return policy.prune_metadata.trigger
+    if action == Action.SET_PROPERTIES:
+        return (ANY_TO_SET,)
+    if action == Action.REMOVE_ORPHAN_FILES:
+        return policy.remove_orphan_files.trigger
     return ()
 
 
