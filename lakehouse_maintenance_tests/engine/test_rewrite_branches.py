@@ -123,7 +123,7 @@ def test_a_branch_that_is_none_is_refused_by_name(pair: Pair, branch: str, what:
     assert writer.load_table("db.t").metadata_location == location
 
 
-@pytest.mark.parametrize("actions", [None, (Action.REWRITE_DATA_FILES, Action.EXPIRE_SNAPSHOTS)])
+@pytest.mark.parametrize("actions", [None, (Action.REWRITE_DATA_FILES, Action.REMOVE_ORPHAN_FILES)])
 def test_what_is_not_about_a_branch_is_refused_before_anything(pair: Pair, actions: tuple[Action, ...] | None) -> None:
     _, ours = pair
     with pytest.raises(InputError) as wrong:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
@@ -238,24 +239,28 @@ def test_partitions_that_changed_since_the_last_compaction_are_planned_first(pai
 # Oversized files
 
 
-def oversized(catalog: SqlCatalog, rows: int = 40_000, **properties: str) -> int:
-    """One file of random numbers in db.t, without dictionaries, which we would not write; its size."""
+def oversized(catalog: SqlCatalog, rows: int = 40_000, *, row_group: int = 1 << 20) -> int:
+    """One imported file of random numbers in db.t, encoded as we would write it; its size."""
     import numpy as np
 
     catalog.create_namespace_if_not_exists("db")
-    table = catalog.create_table(
-        "db.t", SCHEMA, properties={"format-version": "2", "write.parquet.dict-size-bytes": "100", **properties}
-    )
+    table = catalog.create_table("db.t", SCHEMA, properties={"format-version": "2"})
     numbers = np.random.default_rng(1).random(rows)
-    table.append(pa.table([[*range(rows)], ["a"] * rows, numbers], schema=SCHEMA))
+    path = Path(table.location().removeprefix("file://")) / "data" / "big.parquet"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = pa.table([[*range(rows)], ["a"] * rows, numbers], schema=SCHEMA)
+    pq.write_table(
+        content, path, compression="zstd", compression_level=3, use_dictionary=False, row_group_size=row_group
+    )
+    table.add_files([f"file://{path}"])
     return live(catalog)[0].size
 
 
 @pytest.mark.requirement("IM-01", "IM-26")
-@pytest.mark.parametrize("row_group", ["10000", "1048576"], ids=["many row groups", "one row group"])
-def test_an_oversized_file_is_split_into_even_parts(pair: Pair, row_group: str) -> None:
+@pytest.mark.parametrize("row_group", [10_000, 1 << 20], ids=["many row groups", "one row group"])
+def test_an_oversized_file_is_split_into_even_parts(pair: Pair, row_group: int) -> None:
     writer, ours = pair
-    size = oversized(writer, **{"write.parquet.row-group-limit": row_group})
+    size = oversized(writer, row_group=row_group)
     target = size // 10
     request = asked(target_file_size_bytes=target)
     assert not ours.plan((), Request(options=dict(request.options))).tables[0].actions, "no policy asks for it"

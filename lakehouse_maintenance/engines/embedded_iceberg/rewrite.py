@@ -118,7 +118,7 @@ class Rewriter:
             if file.file_format != "PARQUET":
                 raise UnsupportedError(f"{file.path} is {file.file_format}", field=self._name)
         opener = Opener(self.storage, self.table.io)
-        loaded = load_deletes(group.files, deletes, opener, self.table, self.memory_limit)
+        loaded = load_deletes(group.files, deletes, opener, self.table, self.demand(group).memory)
         runs = split(group.files, max(1, group.expected_files))
         workers = self._workers(len(runs))
         form = self._format(group.files[0], opener, workers)
