@@ -34,6 +34,7 @@ from lakehouse_maintenance.model.errors import (
 )
 from lakehouse_maintenance.model.outcomes import ActionOutcome, Actual, Check
 from lakehouse_maintenance.model.plans import PlannedAction, TablePlan
+from lakehouse_maintenance.planning.compaction import gains_order
 from lakehouse_maintenance.planning.rewrite_options import RewriteOptions
 from lakehouse_maintenance.planning.sizing import is_split
 from lakehouse_maintenance.state import Lease
@@ -170,7 +171,9 @@ class _Rewriting:
         """What came out has to be worth a commit (IM-26), whatever was estimated."""
         inputs, outputs = len(group.inputs), len(group.outputs)
         largest = max(file.size for file in group.inputs)
-        return outputs < inputs or any(group.applied.values()) or is_split(inputs, outputs, largest, self.options)
+        if outputs < inputs or any(group.applied.values()) or is_split(inputs, outputs, largest, self.options):
+            return True
+        return outputs == inputs and gains_order(group.inputs, self.options)
 
     @property
     def _commits_left(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -18,6 +19,7 @@ from lakehouse_maintenance.model.plans import FileGroup, PlannedAction
 from lakehouse_maintenance.planning.compaction import recheck
 from lakehouse_maintenance.planning.rewrite_options import RewriteOptions
 from lakehouse_maintenance.planning.sizing import MARGIN, expected_bytes
+from lakehouse_maintenance.planning.sort_orders import parse
 
 
 def announcer(run: Run, observed: Observed, action: PlannedAction, work: Work) -> Callable[[Sequence[str]], None]:
@@ -86,9 +88,15 @@ def rewritten_groups(
     head = observed.metadata.head(observed.branch)
     assert head is not None, "groups were found, so there is a head"
     number = head.sequence_number if options.use_starting_sequence_number else None
+    order = None if options.sort_order is None else parse(options.sort_order)
     jobs = {
         index: Group(
-            tuple(current[file.path] for file in group.files), group.expected_files, number, roll_bytes(group, options)
+            tuple(current[file.path] for file in group.files),
+            group.expected_files,
+            number,
+            roll_bytes(group, options),
+            order,
+            options.sort_order_id,
         )
         for index, group in groups.items()
     }
@@ -118,8 +126,11 @@ def roll_bytes(group: FileGroup, options: RewriteOptions) -> int:
     """Bytes at which an output is closed, whatever was expected.
 
     Half-way between target and maximum, as Iceberg's writers do: an estimate that was a little low costs no file. Where
-    the plan asks for fewer and larger files than that, it is the plan that counts.
+    the plan asks for fewer and larger files than that, it is the plan that counts. Where order alone is the gain, no
+    estimate may make more files than there were.
     """
+    if options.sort_order is not None and group.expected_files >= len(group.files):
+        return sys.maxsize
     more, fewer = MARGIN
     half_way = (options.target_file_size_bytes + options.max_file_size_bytes) // 2
     return max(half_way, expected_bytes(group.files) * more // (fewer * group.expected_files))

@@ -11,6 +11,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
+from lakehouse_maintenance.iceberg.sort_orders import column_types, default_sort_order_id, sort_orders
 from lakehouse_maintenance.model.errors import NotFoundError, TableUnreadableError
 from lakehouse_maintenance.model.files import TableState
 from lakehouse_maintenance.model.locations import Location
@@ -115,6 +116,9 @@ class Metadata:
             default_spec_id=self.default_spec_id,
             features=self.features,
             branch=branch,
+            default_sort_order_id=default_sort_order_id(self.raw),
+            sort_orders=sort_orders(self.raw),
+            column_types=column_types(self.raw),
         )
 
     def snapshot_facts(self) -> tuple[SnapshotFact, ...]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
+
+from lakehouse_maintenance.model.sort_orders import SortField
 
 
 class Content(IntEnum):
@@ -59,6 +61,8 @@ class TableState:
 
     `snapshot_id`: head of `branch`, None for an empty table. `sequence_number`: of that head. `snapshot_times`:
     snapshot id → milliseconds since 1970. `features`: what our data work cannot keep (encryption, variant, …).
+    `sort_orders`: id → terms of the table's orders, None for one with a term that is not known here; 0 is the id of
+    "unsorted". `column_types`: dotted name → type of the current schema's primitive columns outside lists and maps.
     """
 
     table: str
@@ -73,3 +77,6 @@ class TableState:
     default_spec_id: int = 0
     features: tuple[str, ...] = ()
     branch: str = "main"
+    default_sort_order_id: int = 0
+    sort_orders: dict[int, tuple[SortField, ...] | None] = field(default_factory=dict)
+    column_types: dict[str, str] = field(default_factory=dict)

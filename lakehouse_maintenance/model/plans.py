@@ -21,13 +21,17 @@ FORMAT = 2
 
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
-    """A data file to rewrite: what was seen of it. `deletes`: delete files that apply; `deleted_rows`: at most."""
+    """A data file to rewrite: what was seen of it. `deletes`: delete files that apply; `deleted_rows`: at most.
+
+    `unordered`: it does not say that its rows have the order that the rewrite gives them.
+    """
 
     path: str
     size: int
     records: int
     deletes: int = 0
     deleted_rows: int = 0
+    unordered: bool = False
 
 
 @dataclass(frozen=True, slots=True)

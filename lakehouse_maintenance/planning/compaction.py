@@ -13,6 +13,15 @@ with these differences, each of which only ever rewrites less; the last one orde
 - Groups are packed from files in the order of sequence number and path, files above the maximum last: the same files
   give the same groups, whatever order manifests list them in.
 - Groups come in the order of `rewrite-job-order`; where that is none, those with the newest files first (IM-25).
+
+With strategies `sort` and `zorder` the same rules choose the files, and order is a gain of its own, in two cases:
+
+- The order is one of the table's own. A file that does not carry its id (`sort_order_id`) is a candidate, and one of
+  full size is worth a rewrite alone. What a rewrite leaves carries the id, so each file is rewritten for it once.
+- `rewrite-all`: somebody asked for it. Nothing in a file tells whether it has an order that is not the table's, so
+  without `rewrite-all` such an order is given to files that are rewritten anyway, and never a reason by itself.
+
+Such a group may leave as many files as it had, and never more (but for oversized ones that are to be split).
 """
 
 from __future__ import annotations
@@ -32,6 +41,8 @@ __all__ = [
     "LeftAlone",
     "RewriteOptions",
     "expected_bytes",
+    "gains_order",
+    "is_unordered",
     "output_files",
     "plan_groups",
     "recheck",
@@ -87,6 +98,11 @@ class GroupPlan:
         return sum(expected_bytes(group.files) for group in self.groups)
 
     @property
+    def ordered_files(self) -> int:
+        """Data files whose rows come into the order that is asked for."""
+        return sum(file.unordered for group in self.groups for file in group.files)
+
+    @property
     def fewer_files(self) -> int:
         """Data files a reader no longer opens."""
         return self.input_files - self.expected_files
@@ -129,7 +145,7 @@ def plan_groups(
         applying = _applying(live, deletes, state)
         if applying:
             reached.update(delete.identity for delete in applying)
-        planned = _planned(live, applying)
+        planned = _planned(live, applying, options)
         if settled_before is not None and _written_after(settled_before, (live, *applying), state):
             hot.add(live.partition_id)
         if not _is_candidate(planned, options):
@@ -186,7 +202,7 @@ def recheck(
         applying = _applying(live, deletes, state)
         if live.partition_id != (group.spec_id, group.partition) or _obstacle(live, applying) is not None:
             continue
-        planned = _planned(live, applying)
+        planned = _planned(live, applying, options)
         if _is_candidate(planned, options):
             kept.append(planned)
     found = _choose((group.spec_id, group.partition), kept, options, _Tally())
@@ -212,10 +228,24 @@ def _applying(data: LiveFile, deletes: DeleteIndex, state: TableState) -> list[L
     return found + deletes.equality_deletes_for(data)
 
 
-def _planned(data: LiveFile, applying: list[LiveFile]) -> PlannedFile:
+def _planned(data: LiveFile, applying: list[LiveFile], options: RewriteOptions) -> PlannedFile:
     # A delete file for a whole partition, or of keys, does not tell how many rows of this data file it deletes.
     known = sum(delete.records for delete in applying if delete.referenced_data_file is not None)
-    return PlannedFile(data.path, data.size, data.records, len(applying), min(known, data.records))
+    return PlannedFile(
+        data.path, data.size, data.records, len(applying), min(known, data.records), is_unordered(data, options)
+    )
+
+
+def is_unordered(data: LiveFile, options: RewriteOptions) -> bool:
+    """Whether the file lacks the order that is asked for, which is one of the table's."""
+    return options.sort_order_id is not None and data.sort_order_id != options.sort_order_id
+
+
+def gains_order(files: Iterable[LiveFile], options: RewriteOptions) -> bool:
+    """Whether writing these files anew gives their rows an order that nobody knows them to have."""
+    if options.sort_order is None:
+        return False
+    return options.rewrite_all or any(is_unordered(file, options) for file in files)
 
 
 def _written_after(time_ms: int, files: Iterable[LiveFile], state: TableState) -> bool:
@@ -249,12 +279,23 @@ def _has_many_deletes(file: PlannedFile, options: RewriteOptions) -> bool:
 
 def _is_candidate(file: PlannedFile, options: RewriteOptions) -> bool:
     return (
-        options.rewrite_all or _is_small(file, options) or _is_large(file, options) or _has_many_deletes(file, options)
+        options.rewrite_all
+        or file.unordered
+        or _is_small(file, options)
+        or _is_large(file, options)
+        or _has_many_deletes(file, options)
     )
 
 
 def _only_large(file: PlannedFile, options: RewriteOptions) -> bool:
-    return _is_large(file, options) and not _has_many_deletes(file, options)
+    return _is_large(file, options) and not (_has_many_deletes(file, options) or _wants_order(file, options))
+
+
+def _wants_order(file: PlannedFile, options: RewriteOptions) -> bool:
+    """Whether its order is reason enough to rewrite the file; small ones wait until they are enough together."""
+    if options.sort_order is None:
+        return False
+    return options.rewrite_all or (file.unordered and not _is_small(file, options))
 
 
 def _pack(candidates: list[_Candidate], options: RewriteOptions) -> Iterator[list[_Candidate]]:
@@ -307,7 +348,8 @@ def _worthwhile(
     if not _is_enough(files, options):
         tally.add(TOO_FEW, files)
         return []
-    if not _leaves_fewer_files(files, options) and not any(file.deletes for file in files):
+    reasons = (file.deletes or file.unordered or _wants_order(file, options) for file in files)
+    if not _leaves_fewer_files(files, options) and not any(reasons):
         tally.add(NO_GAIN, files)
         return []
     return [_group(partition_id, files, options)]
@@ -321,7 +363,9 @@ def _is_enough(files: list[PlannedFile], options: RewriteOptions) -> bool:
     size = sum(file.size for file in files)
     if len(files) > 1 and (len(files) >= options.min_input_files or size > options.target_file_size_bytes):
         return True
-    return size > options.max_file_size_bytes or any(_has_many_deletes(file, options) for file in files)
+    return size > options.max_file_size_bytes or any(
+        _has_many_deletes(file, options) or _wants_order(file, options) for file in files
+    )
 
 
 def _leaves_fewer_files(files: list[PlannedFile], options: RewriteOptions) -> bool:
@@ -344,6 +388,7 @@ def _why(files: list[PlannedFile], options: RewriteOptions) -> str:
         ("below min-file-size-bytes", sum(_is_small(file, options) for file in files)),
         ("above max-file-size-bytes", sum(_is_large(file, options) for file in files)),
         ("with many deletes", sum(_has_many_deletes(file, options) for file in files)),
+        (f"not in the order {options.sort_order}", sum(file.unordered for file in files)),
     )
     told = [f"{count} {kind}" for kind, count in kinds if count]
     if options.rewrite_all:

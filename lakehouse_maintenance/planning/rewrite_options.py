@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from lakehouse_maintenance.config.options import JOB_ORDERS, REWRITE_OPTIONS
 from lakehouse_maintenance.model.errors import InputError
 from lakehouse_maintenance.model.intervals import GB, MB, parse_size
 from lakehouse_maintenance.model.nearest import suggestion
+from lakehouse_maintenance.model.sort_orders import SortOrder
 
 TARGET = "target-file-size-bytes"
 MIN_SIZE = "min-file-size-bytes"
@@ -28,6 +29,9 @@ STARTING_NUMBER = "use-starting-sequence-number"
 DANGLING = "remove-dangling-deletes"
 SETTLE = "settle-ms"
 SPLIT = "split-oversized"
+STRATEGY = "strategy"
+SORT_ORDER = "sort-order"
+SORT_ORDER_ID = "sort-order-id"
 
 TARGET_PROPERTY = "write.target-file-size-bytes"
 DEFAULT_TARGET = 512 * MB
@@ -52,6 +56,9 @@ class RewriteOptions:
     Files below the minimum, above the maximum, or with too many deletes are candidates; a group is rewritten when it
     has enough of them or enough content. `split_oversized`: a file above the maximum is split also where that leaves
     more files. `max_failed_commits` counts where `partial_progress` is on.
+
+    `sort_order`: canonical text of the order that rows get (see sort_orders), None to keep them as they are.
+    `sort_order_id`: the id of this very order in the table, if it has one: files that do not carry it are out of order.
     """
 
     target_file_size_bytes: int
@@ -71,6 +78,9 @@ class RewriteOptions:
     use_starting_sequence_number: bool = True
     remove_dangling_deletes: bool = True
     split_oversized: bool = False
+    strategy: str = "binpack"
+    sort_order: str | None = None
+    sort_order_id: int | None = None
 
     @classmethod
     def resolve(
@@ -156,7 +166,20 @@ class RewriteOptions:
             STARTING_NUMBER: _text(self.use_starting_sequence_number),
             DANGLING: _text(self.remove_dangling_deletes),
             SPLIT: _text(self.split_oversized),
+            **self._layout_as_text(),
         }
+
+    def _layout_as_text(self) -> dict[str, str]:
+        """Nothing for binpack, whose digests stay what they were."""
+        if self.sort_order is None:
+            return {}
+        found = {STRATEGY: self.strategy, SORT_ORDER: self.sort_order}
+        return found if self.sort_order_id is None else {**found, SORT_ORDER_ID: str(self.sort_order_id)}
+
+    def with_layout(self, strategy: str, order: SortOrder | None, order_id: int | None) -> RewriteOptions:
+        """The same, with the order that rows get; None for binpack."""
+        text = None if order is None else order.text
+        return replace(self, strategy=strategy, sort_order=text, sort_order_id=order_id)
 
     @classmethod
     def from_text(cls, text: Mapping[str, str]) -> RewriteOptions:
@@ -166,7 +189,13 @@ class RewriteOptions:
             raise InputError(f"the plan's options lack {missing[0]!r}", field=missing[0], hint="make the plan anew")
         settle = timedelta(milliseconds=_count(text, SETTLE, 0, at_least=0))
         given = {name: text[name] for name in HONOURED}
-        return cls.resolve(given, {}, settle=settle, split_oversized=_flag(text, SPLIT))
+        options = cls.resolve(given, {}, settle=settle, split_oversized=_flag(text, SPLIT))
+        if SORT_ORDER not in text:
+            return options
+        order_id = _count(text, SORT_ORDER_ID, 0, at_least=0) if SORT_ORDER_ID in text else None
+        return replace(
+            options, strategy=text.get(STRATEGY, "sort"), sort_order=text[SORT_ORDER], sort_order_id=order_id
+        )
 
 
 def unsupported_options(options: Mapping[str, str]) -> list[str]:

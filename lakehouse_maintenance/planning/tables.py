@@ -16,6 +16,7 @@ from lakehouse_maintenance.model.health import TableHealth
 from lakehouse_maintenance.model.intervals import format_size
 from lakehouse_maintenance.model.plans import Expected, Inputs, PlannedAction, Skip, TablePlan
 from lakehouse_maintenance.model.snapshots import MAIN_BRANCH
+from lakehouse_maintenance.model.sort_orders import SortOrder
 from lakehouse_maintenance.planning.advice import to_set
 from lakehouse_maintenance.planning.blocks import block
 from lakehouse_maintenance.planning.compaction import GroupPlan
@@ -37,6 +38,7 @@ from lakehouse_maintenance.planning.order import in_safe_order
 from lakehouse_maintenance.planning.orphan_action import FindOrphans, plan_orphans
 from lakehouse_maintenance.planning.orphans import OrphanRequest
 from lakehouse_maintenance.planning.rewrite_options import TARGET, RewriteOptions, unsupported_options
+from lakehouse_maintenance.planning.sort_orders import resolve
 from lakehouse_maintenance.planning.triggers import POLICY_ACTIONS, cooling, crossed, nearest_miss, triggers_of
 
 if TYPE_CHECKING:
@@ -247,6 +249,7 @@ def _rewrite(
     obstacle = _unsupported(subject, asked, given)
     if obstacle is not None:
         return f"unsupported: {obstacle}"
+    options = options.with_layout(*_layout(subject, asked))
     is_main = subject.state.branch == MAIN_BRANCH
     if subject.state.snapshot_id is None or (is_main and subject.health.data_files == 0):
         return "nothing to do: the table is empty"
@@ -284,6 +287,22 @@ def _rewrite(
         groups=plan.groups,
         branch=subject.state.branch,
     )
+
+
+def _layout(subject: Subject, asked: Request) -> tuple[str, SortOrder | None, int | None]:
+    """Strategy, order and the order's id. Raises InputError where they do not fit each other or the table.
+
+    A strategy that is asked for is not that of the policy: the policy's order does not belong to it.
+    """
+    policy = subject.policy.rewrite_data_files
+    strategy: str
+    if asked.strategy is None or asked.strategy == policy.strategy:
+        strategy, text = policy.strategy, asked.sort_order or policy.sort_order
+    else:
+        strategy, text = asked.strategy, asked.sort_order
+    if strategy == "binpack" and asked.sort_order is None:
+        text = None
+    return strategy, *resolve(strategy, text, subject.state)
 
 
 def _expire(subject: Subject, reach: CountReach, asked: Request) -> PlannedAction | str:
@@ -375,11 +394,6 @@ def _unsupported(subject: Subject, asked: Request, options: Mapping[str, str]) -
         engine = choice if engine == "auto" else engine
     if engine == "spark":
         return "the spark engine is not part of this release"
-    strategy = asked.strategy or subject.policy.rewrite_data_files.strategy
-    if strategy != "binpack":
-        return f"strategy {strategy} is not part of this release; binpack is"
-    if asked.sort_order is not None:
-        return "a sort order is not part of this release; binpack keeps rows in the order of their files"
     if asked.where is not None:
         return "where is not part of this release"
     refused = unsupported_options(options)
@@ -389,8 +403,9 @@ def _unsupported(subject: Subject, asked: Request, options: Mapping[str, str]) -
 
 
 def _gains(plan: GroupPlan, least: MinGain) -> bool:
-    """`files`: data and delete files a reader no longer opens. `bytes`: data brought into well-sized files."""
-    if least.files is not None and plan.fewer_files + plan.fewer_deletes < least.files:
+    """`files`: data and delete files a reader no longer opens, and data files brought into order. `bytes`: data brought
+    into well-sized files."""
+    if least.files is not None and plan.fewer_files + plan.fewer_deletes + plan.ordered_files < least.files:
         return False
     return least.bytes is None or plan.input_bytes >= least.bytes
 

@@ -196,10 +196,30 @@ class TestUnsupported:
         assert plan(subject(policy={"engine": "embedded"}, default_engine="spark")).actions
         assert plan(subject(policy={"engine": "spark"}), request=Request(engine="embedded")).actions
 
-    def test_sort_zorder_and_where(self):
-        assert "strategy sort" in why(subject(rewrite={"strategy": "sort"}))
-        assert "strategy zorder" in why(subject(), Request(strategy="zorder"))
-        assert "sort order" in why(subject(), Request(sort_order="a"))
+    def test_orders_that_the_table_cannot_have(self):
+        for about, asked in (
+            (subject(rewrite={"strategy": "sort"}), None),
+            (subject(), Request(strategy="zorder")),
+            (subject(), Request(sort_order="a")),
+            (subject(), Request(strategy="sort", sort_order="a")),
+            (subject(rewrite={"strategy": "zorder", "sort_order": "a, b"}), None),
+        ):
+            made = plan_table(about, no_look, request=asked)
+            assert not made.actions
+            assert "(" in str(made.error), "with a hint"
+            assert str(made.error).startswith("rewrite_data_files: ")
+
+    def test_the_order_of_a_policy_belongs_to_its_strategy(self):
+        about = subject(rewrite={"strategy": "zorder", "sort_order": "a, b"})
+        about = replace(about, state=replace(about.state, column_types={"a": "int", "b": "int"}))
+        (action,) = plan(about).actions
+        assert (action.options["strategy"], action.options["sort-order"]) == ("zorder", "zorder(a, b)")
+        (action,) = plan(about, request=Request(strategy="sort", sort_order="b DESC")).actions
+        assert (action.options["strategy"], action.options["sort-order"]) == ("sort", "b DESC NULLS LAST")
+        (action,) = plan(about, request=Request(strategy="binpack")).actions
+        assert "sort-order" not in action.options
+
+    def test_binpack_over_a_sorting_policy_and_where(self):
         assert "where" in why(subject(), Request(where="a > 1"))
         assert plan(subject(rewrite={"strategy": "sort"}), request=Request(strategy="binpack")).actions
 

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 from pyiceberg.table import Table
 from pyiceberg.table.locations import ObjectStoreLocationProvider, load_location_provider
 
+from lakehouse_maintenance.engines.embedded_iceberg.parquet_options import parquet_paths, whole, writer_options
 from lakehouse_maintenance.engines.embedded_iceberg.statistics import StatisticsPlan
 from lakehouse_maintenance.model.errors import InputError, UnsupportedError
 from lakehouse_maintenance.model.files import LiveFile
@@ -47,13 +48,13 @@ class Format:
                 field="write.parquet.compression-codec",
                 hint=f"one of {', '.join(sorted(_CODECS))}",
             )
-        asked = _whole(properties, "write.parquet.row-group-size-bytes", _DEFAULT_ROW_GROUP_BYTES)
+        asked = whole(properties, "write.parquet.row-group-size-bytes", _DEFAULT_ROW_GROUP_BYTES)
         return cls(
             codec=codec,
             level=_level(properties, codec),
             row_group_bytes=min(asked, buffer_bytes),
-            page_bytes=_whole(properties, "write.parquet.page-size-bytes", 1 << 20),
-            dictionary_bytes=_whole(properties, "write.parquet.dict-size-bytes", 2 << 20),
+            page_bytes=whole(properties, "write.parquet.page-size-bytes", 1 << 20),
+            dictionary_bytes=whole(properties, "write.parquet.dict-size-bytes", 2 << 20),
             dictionary_columns=dictionary,
         )
 
@@ -62,17 +63,8 @@ def _level(properties: dict[str, str], codec: str) -> int | None:
     """Levels mean something to these codecs alone; zstd's own default would be 1."""
     if codec not in ("zstd", "gzip", "brotli"):
         return None
-    level = _whole(properties, "write.parquet.compression-level", -1)
+    level = whole(properties, "write.parquet.compression-level", -1)
     return level if level >= 0 else (3 if codec == "zstd" else None)
-
-
-def _whole(properties: dict[str, str], name: str, default: int) -> int:
-    if name not in properties:
-        return default
-    text = properties[name].strip()
-    if not (text.isascii() and text.isdigit()):
-        raise InputError(f"the table's property {name} is {text!r}", field=name, hint="set it to a whole number")
-    return int(text)
 
 
 class OutputFolder:
@@ -129,11 +121,18 @@ def _is_cut(path: str) -> bool:
 
 
 class DataFileWriter:
-    """Streams batches into one data file. `finish` returns its record for a manifest entry, without partition."""
+    """Streams batches into one data file. `finish` returns its record for a manifest entry, without partition.
 
-    def __init__(self, table: Table, schema: pa.Schema, path: str, form: Format) -> None:
+    `sort_order_id`: of the table's order that the batches come in, None for any other.
+    """
+
+    def __init__(
+        self, table: Table, schema: pa.Schema, path: str, form: Format, *, sort_order_id: int | None = None
+    ) -> None:
         self._path = path
         self._form = form
+        self._properties = table.properties
+        self._sort_order_id = sort_order_id
         self._statistics = StatisticsPlan(schema, table.properties)
         self._nans: Counter[int] = Counter()
         self._schema = schema
@@ -142,19 +141,25 @@ class DataFileWriter:
         self._footers: list[pq.FileMetaData] = []
         # "Must not exist" is asked of the store only where a name could be taken: this one is a fresh UUID.
         self._stream = table.io.new_output(path).create(overwrite=True)
-        self._writer = pq.ParquetWriter(
+        self._writer: pq.ParquetWriter | None = None
+
+    def _open(self, rows: int) -> pq.ParquetWriter:
+        """Once the first row group is there: its rows tell how large Bloom filters have to be."""
+        form = self._form
+        further = writer_options(
+            self._properties, self._statistics.leaves, parquet_paths(self._schema), form.dictionary_columns, rows
+        )
+        return pq.ParquetWriter(
             self._stream,
-            schema,
+            self._schema,
             compression=form.codec,
             compression_level=form.level,
-            use_dictionary=list(form.dictionary_columns)
-            if isinstance(form.dictionary_columns, tuple)
-            else form.dictionary_columns,
             data_page_size=form.page_bytes,
             dictionary_pagesize_limit=form.dictionary_bytes,
             store_schema=False,
             store_decimal_as_integer=True,
             metadata_collector=self._footers,
+            **further,
         )
 
     @property
@@ -173,12 +178,16 @@ class DataFileWriter:
     def _flush(self) -> None:
         if self._pending:
             table = pa.Table.from_batches(self._pending, self._schema)
+            if self._writer is None:
+                self._writer = self._open(table.num_rows)
             self._writer.write_table(table, row_group_size=max(1, table.num_rows))
             self._pending, self._pending_bytes = [], 0
 
     def finish(self) -> dict[str, Any]:
         """Closes the file; it is complete in the store when this returns."""
         self._flush()
+        if self._writer is None:
+            self._writer = self._open(0)
         self._writer.close()
         size = int(self._stream.tell())
         self._stream.close()
@@ -192,7 +201,7 @@ class DataFileWriter:
             **self._statistics.of(footer, self._nans),
             "key_metadata": None,
             "equality_ids": None,
-            "sort_order_id": None,
+            "sort_order_id": self._sort_order_id,
             "first_row_id": None,
             "referenced_data_file": None,
             "content_offset": None,
@@ -204,7 +213,8 @@ class DataFileWriter:
         # What failed before is what the caller raises: closing a writer that failed raises errors of its own.
         for part in (self._writer, self._stream):
             try:
-                part.close()
+                if part is not None:
+                    part.close()
             except Exception as error:  # noqa: BLE001  # see above
                 _logger.debug("%s: %s", self._path, error)
 

@@ -1,8 +1,9 @@
-"""Rewriting groups of small data files into large ones, with their deletes applied.
+"""Rewriting groups of data files into others, with their deletes applied; sorted where an order is asked for.
 
-A group's inputs are split into as many runs of neighbours as outputs are expected; each run is read and written by its
-own thread, a run that is alone reads ahead in another. Memory is bounded by the row group that each writer gathers and
-by a few batches read ahead, whatever the number and size of the files.
+Without one, a group's inputs are split into as many runs of neighbours as outputs are expected; each run is read and
+written by its own thread, a run that is alone reads ahead in another. Memory is bounded by the row group that each
+writer gathers and by a few batches read ahead, whatever the number and size of the files. A group with an order is read
+whole, sorted (see sorting), and written as so many neighbouring ranges as outputs are expected, each by its own thread.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -32,12 +33,17 @@ from lakehouse_maintenance.engines.embedded_iceberg.output import (
 )
 from lakehouse_maintenance.engines.embedded_iceberg.positions import Positions
 from lakehouse_maintenance.engines.embedded_iceberg.schema import Projection, file_schema, table_schema
+from lakehouse_maintenance.engines.embedded_iceberg.sort_keys import SortKeys
+from lakehouse_maintenance.engines.embedded_iceberg.sorting import ExternalSort
 from lakehouse_maintenance.iceberg.replace import Replacement
 from lakehouse_maintenance.model.deletes import DeleteIndex
 from lakehouse_maintenance.model.errors import StorageError, TableUnreadableError, UnsupportedError
 from lakehouse_maintenance.model.files import LiveFile
+from lakehouse_maintenance.model.sort_orders import SortOrder
 from lakehouse_maintenance.storage import Storage
 
+T = TypeVar("T")
+R = TypeVar("R")
 _BATCH_ROWS = 1 << 16
 _READ_AHEAD_BATCHES = 4
 _WHOLE_FILE_BELOW = 4 << 20
@@ -45,6 +51,9 @@ _LEAST_ROW_GROUP = 8 << 20
 _MOST_ROW_GROUP = 64 << 20
 _COPIES = 8
 """Row groups' worth of memory that a worker is reckoned with."""
+_LEAST_SORT = 16 << 20
+_ARROW_BYTES_A_BYTE = 8
+"""Arrow's bytes for one in a compressed file, on the safe side: what is more is spilled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,13 +61,21 @@ class Group:
     """What to rewrite: live data files of one partition, as one reading of the table saw them.
 
     `sequence_number`: of the snapshot that was read; None where outputs get that of our commit. `roll_bytes`: an output
-    is closed once it has this many bytes, whatever was expected.
+    is closed once it has this many bytes, whatever was expected. `order`: of the rows in the outputs, None to keep that
+    of the inputs; `sort_order_id`: its id in the table, if it has one.
     """
 
     files: tuple[LiveFile, ...]
     expected_files: int
     sequence_number: int | None
     roll_bytes: int
+    order: SortOrder | None = None
+    sort_order_id: int | None = None
+
+    @property
+    def bytes(self) -> int:
+        """Input bytes."""
+        return sum(file.size for file in self.files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,8 +122,12 @@ class Rewriter:
 
     def demand(self, group: Group) -> Demand:
         """How much of the cores and of the memory limit the group takes, which never depends on other groups."""
-        workers = self._workers(len(split(group.files, max(1, group.expected_files))))
-        return Demand(workers, min(self.memory_limit, workers * _COPIES * self._buffer(workers)))
+        if group.order is not None:
+            workers = self._workers(max(1, group.expected_files), self.memory_limit // 2)
+            writing = workers * _COPIES * self._buffer(workers, self.memory_limit // 2)
+            return Demand(workers, min(self.memory_limit, writing + 2 * self._sorted_bytes(group)))
+        workers = self._workers(len(split(group.files, max(1, group.expected_files))), self.memory_limit)
+        return Demand(workers, min(self.memory_limit, workers * _COPIES * self._buffer(workers, self.memory_limit)))
 
     def rewrite(self, group: Group, deletes: DeleteIndex) -> Replacement:
         """Reads and writes; commits nothing. Outputs of a failed rewrite stay, unreferenced.
@@ -119,24 +140,12 @@ class Rewriter:
                 raise UnsupportedError(f"{file.path} is {file.file_format}", field=self._name)
         opener = Opener(self.storage, self.table.io)
         loaded = load_deletes(group.files, deletes, opener, self.table, self.demand(group).memory)
-        runs = split(group.files, max(1, group.expected_files))
-        workers = self._workers(len(runs))
-        form = self._format(group.files[0], opener, workers)
         paths = OutputPaths(OutputFolder(self.table, group.files), self.announce)
-        # One call tells what most groups need.
-        paths.reserve(len(runs))
         stop = Stop(self.stop)
-        limits = rows_an_output(group, runs, loaded)
-        with ThreadPoolExecutor(workers, thread_name_prefix="rewrite") as pool:
-            jobs = [
-                pool.submit(self._run, run, group, rows, loaded, opener, form, paths, stop)
-                for run, rows in zip(runs, limits, strict=True)
-            ]
-            try:
-                outputs = [output for job in jobs for output in job.result()]
-            except BaseException:
-                stop.set()
-                raise
+        if group.order is None:
+            outputs = self._in_place(group, loaded, opener, paths, stop)
+        else:
+            outputs = self._sorted(group, group.order, loaded, opener, paths, stop)
         rows = sum(output["record_count"] for output in outputs)
         self._check_rows(group.files, loaded, rows)
         return Replacement(group.files, loaded.applied, tuple(outputs), group.sequence_number, rows)
@@ -145,43 +154,92 @@ class Rewriter:
     def _name(self) -> str:
         return ".".join(self.table.name())
 
-    def _workers(self, runs: int) -> int:
+    def _in_place(
+        self, group: Group, deletes: Deletes, opener: Opener, paths: OutputPaths, stop: Stop
+    ) -> list[dict[str, Any]]:
+        schema = self._schema()
+        runs = split(group.files, max(1, group.expected_files))
+        workers = self._workers(len(runs), self.memory_limit)
+        form = self._format(group.files[0], opener, self._buffer(workers, self.memory_limit))
+        # One call tells what most groups need.
+        paths.reserve(len(runs))
+
+        def write(run: tuple[Sequence[LiveFile], int | None]) -> list[dict[str, Any]]:
+            files, rows = run
+            batches = self._read_run(files, schema, deletes, opener, stop)
+            return self._write(batches, schema, group, rows, form, paths, stop)
+
+        return _each(write, list(zip(runs, rows_an_output(group, runs, deletes), strict=True)), workers, stop)
+
+    def _sorted(
+        self, group: Group, order: SortOrder, deletes: Deletes, opener: Opener, paths: OutputPaths, stop: Stop
+    ) -> list[dict[str, Any]]:
+        schema = self._schema()
+        keys = SortKeys(order, self.table.schema(), schema)
+        ranges = max(1, group.expected_files)
+        # While rows are sorted nothing is written; then writers need half, and what is sorted is held by a third.
+        workers = self._workers(ranges, self.memory_limit // 2)
+        form = self._format(group.files[0], opener, self._buffer(workers, self.memory_limit // 2))
+        parts = split(group.files, max(1, min(self.threads, len(group.files))))
+        estimated = _ARROW_BYTES_A_BYTE * group.bytes
+        paths.reserve(ranges)
+        with ExternalSort(schema, keys, self._sorted_bytes(group), len(parts), workers, estimated) as sort:
+
+            def read(files: Sequence[LiveFile]) -> list[None]:
+                buffer = sort.buffer()
+                batches = self._read_run(files, schema, deletes, opener, stop)
+                for batch in read_ahead(batches, _READ_AHEAD_BATCHES, stop):
+                    buffer.add(batch)
+                return []
+
+            def write(batches: Iterator[pa.RecordBatch]) -> list[dict[str, Any]]:
+                return self._write(batches, schema, group, None, form, paths, stop)
+
+            _each(read, parts, len(parts), stop)
+            sort.finish()
+            return _each(write, sort.ranges(ranges), workers, stop)
+
+    def _sorted_bytes(self, group: Group) -> int:
+        """Arrow bytes that are held to be sorted; what is more is spilled."""
+        return min(self.memory_limit // 3, max(_LEAST_SORT, _ARROW_BYTES_A_BYTE * group.bytes))
+
+    def _workers(self, runs: int, memory: int) -> int:
         """Up to two runs a core go at once: in turns, a last one would leave the other cores idle."""
-        fitting = self.memory_limit // (_COPIES * _LEAST_ROW_GROUP)
+        fitting = memory // (_COPIES * _LEAST_ROW_GROUP)
         return max(1, min(runs, 2 * self.threads, fitting))
 
-    def _buffer(self, workers: int) -> int:
+    def _buffer(self, workers: int, memory: int) -> int:
         # A writer holds a gathered row group, its concatenation and its encoded pages at once.
-        return min(max(_LEAST_ROW_GROUP, self.memory_limit // (_COPIES * workers)), _MOST_ROW_GROUP)
+        return min(max(_LEAST_ROW_GROUP, memory // (_COPIES * workers)), _MOST_ROW_GROUP)
 
-    def _format(self, sample: LiveFile, opener: Opener, workers: int) -> Format:
+    def _format(self, sample: LiveFile, opener: Opener, buffer: int) -> Format:
         with opener.parquet(sample) as parquet:
             dictionary = columns_worth_a_dictionary(parquet.metadata)
-        return Format.of(self.table.properties, self._buffer(workers), dictionary or False)
+        return Format.of(self.table.properties, buffer, dictionary or False)
 
-    def _run(
+    def _write(
         self,
-        files: Sequence[LiveFile],
+        batches: Iterator[pa.RecordBatch],
+        schema: pa.Schema,
         group: Group,
         rows_each: int | None,
-        deletes: Deletes,
-        opener: Opener,
         form: Format,
         paths: OutputPaths,
         stop: Stop,
     ) -> list[dict[str, Any]]:
-        """`rows_each`: after so many rows the next output begins; None: one output is expected."""
-        schema = self._schema()
+        """One file after the other, as long as there are batches; their records.
+
+        `rows_each`: after so many rows the next output begins; None: one output is expected.
+        """
         outputs: list[dict[str, Any]] = []
         writer: DataFileWriter | None = None
         try:
-            batches = self._read_run(files, schema, deletes, opener, stop)
             rows = 0
             for batch in cut(read_ahead(batches, _READ_AHEAD_BATCHES, stop), rows_each):
                 if writer is None:
                     path = paths.take()
                     self.written(path)
-                    writer = DataFileWriter(self.table, schema, path, form)
+                    writer = DataFileWriter(self.table, schema, path, form, sort_order_id=group.sort_order_id)
                 writer.write(batch)
                 rows += batch.num_rows
                 if writer.size >= group.roll_bytes or (rows_each is not None and rows % rows_each == 0):
@@ -248,6 +306,17 @@ class Rewriter:
             )
 
 
+def _each(work: Callable[[T], list[R]], items: Sequence[T], workers: int, stop: Stop) -> list[R]:
+    """The results of `work` on each item, in threads; the first error stops the others and is raised."""
+    with ThreadPoolExecutor(workers, thread_name_prefix="rewrite") as pool:
+        jobs = [pool.submit(work, item) for item in items]
+        try:
+            return [result for job in jobs for result in job.result()]
+        except BaseException:
+            stop.set()
+            raise
+
+
 def split(files: Sequence[LiveFile], runs: int) -> list[list[LiveFile]]:
     """Runs of neighbours of about equal bytes; at most `runs`, none empty."""
     total = sum(file.size for file in files) or 1
@@ -275,7 +344,7 @@ def rows_an_output(group: Group, runs: Sequence[Sequence[LiveFile]], deletes: De
     Where files are larger than outputs there are fewer runs than outputs. Equal rows leave no small remainder, as
     closing an output at a size would.
     """
-    total = sum(file.size for file in group.files) or 1
+    total = group.bytes or 1
     found: list[int | None] = []
     for run in runs:
         share = sum(file.size for file in run) / total

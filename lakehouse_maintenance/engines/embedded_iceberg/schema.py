@@ -226,7 +226,8 @@ def partition_scalar(value: Any, kind: pa.DataType) -> pa.Scalar:
     if isinstance(value, dict):
         name, inner = next(iter(value.items()))
         if name == "decimal":
-            return pa.scalar(Decimal(inner).scaleb(-kind.scale), kind)
+            # Not scaleb: that rounds to the context's 28 digits.
+            return pa.scalar(Decimal(f"{inner}E-{kind.scale}"), kind)
         if name == "bytes":
             raw = bytes.fromhex(inner)
             if isinstance(kind, pa.BaseExtensionType):
