@@ -124,6 +124,7 @@ def subject_of(observed: Observed, target: Target, memory: Memory) -> Subject:
         policy=target.policy,
         now_ms=now,
         last_run_ms=remembered.last_run_ms,
+        laid_out=remembered.laid_out,
         named_by_policy=target.named_by_policy,
         default_engine=target.default_engine,
         expiry=expiry_facts(observed.metadata),

@@ -35,12 +35,14 @@ class TableMemory:
 
     `leftovers`: runs and actions whose files may lie about; which files, their journal says.
     `orphans`: as last counted over all of the table's folders; None where they never were.
+    `laid_out`: order → the sequence number up to which files were brought into it because they overlapped.
     """
 
     last_run_ms: Mapping[str, int] = field(default_factory=dict)
     unresolved: tuple[Mapping[str, Any], ...] = ()
     leftovers: tuple[Mapping[str, Any], ...] = ()
     orphans: OrphanCount | None = None
+    laid_out: Mapping[str, int] = field(default_factory=dict)
 
 
 class Memory:
@@ -57,11 +59,16 @@ class Memory:
             tuple(data.get("unresolved", ())),
             tuple(data.get("leftovers", ())),
             _orphans(data.get("orphans")),
+            {str(order): int(number) for order, number in data.get("laid_out", {}).items()},
         )
 
     def ran(self, name: str, action: str, at_ms: int) -> None:
         """An action ended on a table, whatever it changed."""
         self._change(_table_key(name), lambda d: {**d, "last_run_ms": {**d.get("last_run_ms", {}), action: at_ms}})
+
+    def brought_into_order(self, name: str, order: str, sequence_number: int) -> None:
+        """Overlapping files up to this data sequence number were rewritten in this order; others are forgotten."""
+        self._change(_table_key(name), lambda d: {**d, "laid_out": {order: sequence_number}})
 
     def counted_orphans(self, name: str, count: OrphanCount) -> None:
         """All of a table's folders were searched, or some of what was found is gone."""

@@ -270,6 +270,7 @@ class _Rewriting:
             failed_commits=self.failed_commits,
         )
         self._remember_speed(groups, actual.seconds)
+        self._remember_order(status)
         notes = list(self.work.notes)
         if commits:
             notes.append(shrink_note(self.run, self.target, commits[-1].snapshot_id, self.action.branch))
@@ -296,6 +297,15 @@ class _Rewriting:
             self.run.memory.took(sum(file.size for group in groups for file in group.inputs), seconds)
         except StorageError as error:
             self.work.notes.append(f"its speed is not remembered: {describe(error)}")
+
+    def _remember_order(self, status: Status) -> None:
+        if self.options.reorder is None or self.options.sort_order is None or status is not Status.DONE:
+            return
+        try:
+            name = str(self.target.name)
+            self.run.memory.brought_into_order(name, self.options.sort_order, self.options.reorder[1])
+        except StorageError as error:
+            self.work.notes.append(f"its order is not remembered: {describe(error)}")
 
     def _nothing_left(self) -> ActionOutcome:
         """Every group was dropped: the table changed since the plan, or the engine cannot do them."""

@@ -14,12 +14,15 @@ with these differences, each of which only ever rewrites less; the last one orde
   give the same groups, whatever order manifests list them in.
 - Groups come in the order of `rewrite-job-order`; where that is none, those with the newest files first (IM-25).
 
-With strategies `sort` and `zorder` the same rules choose the files, and order is a gain of its own, in two cases:
+With strategies `sort` and `zorder` the same rules choose the files, and order is a gain of its own, in three cases:
 
 - The order is one of the table's own. A file that does not carry its id (`sort_order_id`) is a candidate, and one of
   full size is worth a rewrite alone. What a rewrite leaves carries the id, so each file is rewritten for it once.
 - `rewrite-all`: somebody asked for it. Nothing in a file tells whether it has an order that is not the table's, so
-  without `rewrite-all` such an order is given to files that are rewritten anyway, and never a reason by itself.
+  without `rewrite-all` such an order is given to files that are rewritten anyway, and is no reason by itself.
+- `reorder`: the policy's trigger found that files overlap too much. Candidates are then files above the sequence
+  number that was the head's when this was last done, whatever they carry: each file is rewritten for it once, whether
+  or not its rows could be told apart by then.
 
 Such a group may leave as many files as it had, and never more (but for oversized ones that are to be split).
 """
@@ -237,7 +240,9 @@ def _planned(data: LiveFile, applying: list[LiveFile], options: RewriteOptions) 
 
 
 def is_unordered(data: LiveFile, options: RewriteOptions) -> bool:
-    """Whether the file lacks the order that is asked for, which is one of the table's."""
+    """Whether the file lacks the order that is asked for, as far as the table or our own memory tells."""
+    if options.reorder is not None and data.sequence_number > options.reorder[0]:
+        return True
     return options.sort_order_id is not None and data.sort_order_id != options.sort_order_id
 
 

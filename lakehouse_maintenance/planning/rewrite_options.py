@@ -32,6 +32,8 @@ SPLIT = "split-oversized"
 STRATEGY = "strategy"
 SORT_ORDER = "sort-order"
 SORT_ORDER_ID = "sort-order-id"
+REORDER_ABOVE = "reorder-above-sequence-number"
+REORDER_TO = "reorder-to-sequence-number"
 
 TARGET_PROPERTY = "write.target-file-size-bytes"
 DEFAULT_TARGET = 512 * MB
@@ -59,6 +61,8 @@ class RewriteOptions:
 
     `sort_order`: canonical text of the order that rows get (see sort_orders), None to keep them as they are.
     `sort_order_id`: the id of this very order in the table, if it has one: files that do not carry it are out of order.
+    `reorder`: files overlap too much (IM-15): those of a data sequence number above its first number, which is what
+    the last such rewrite left behind, are out of order as well; its second number is the head's, for the next time.
     """
 
     target_file_size_bytes: int
@@ -81,6 +85,7 @@ class RewriteOptions:
     strategy: str = "binpack"
     sort_order: str | None = None
     sort_order_id: int | None = None
+    reorder: tuple[int, int] | None = None
 
     @classmethod
     def resolve(
@@ -174,7 +179,11 @@ class RewriteOptions:
         if self.sort_order is None:
             return {}
         found = {STRATEGY: self.strategy, SORT_ORDER: self.sort_order}
-        return found if self.sort_order_id is None else {**found, SORT_ORDER_ID: str(self.sort_order_id)}
+        if self.sort_order_id is not None:
+            found[SORT_ORDER_ID] = str(self.sort_order_id)
+        if self.reorder is not None:
+            found[REORDER_ABOVE], found[REORDER_TO] = map(str, self.reorder)
+        return found
 
     def with_layout(self, strategy: str, order: SortOrder | None, order_id: int | None) -> RewriteOptions:
         """The same, with the order that rows get; None for binpack."""
@@ -193,8 +202,17 @@ class RewriteOptions:
         if SORT_ORDER not in text:
             return options
         order_id = _count(text, SORT_ORDER_ID, 0, at_least=0) if SORT_ORDER_ID in text else None
+        reorder: tuple[int, int] | None = None
+        if REORDER_ABOVE in text:
+            to = _count(text, REORDER_TO, 0, at_least=0)
+            # -1: this order was never given before.
+            reorder = (-1 if text[REORDER_ABOVE] == "-1" else _count(text, REORDER_ABOVE, 0, at_least=0), to)
         return replace(
-            options, strategy=text.get(STRATEGY, "sort"), sort_order=text[SORT_ORDER], sort_order_id=order_id
+            options,
+            strategy=text.get(STRATEGY, "sort"),
+            sort_order=text[SORT_ORDER],
+            sort_order_id=order_id,
+            reorder=reorder,
         )
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -39,10 +39,17 @@ from lakehouse_maintenance.planning.orphan_action import FindOrphans, plan_orpha
 from lakehouse_maintenance.planning.orphans import OrphanRequest
 from lakehouse_maintenance.planning.rewrite_options import TARGET, RewriteOptions, unsupported_options
 from lakehouse_maintenance.planning.sort_orders import resolve
-from lakehouse_maintenance.planning.triggers import POLICY_ACTIONS, cooling, crossed, nearest_miss, triggers_of
+from lakehouse_maintenance.planning.triggers import (
+    OVERLAP_MEASURES,
+    POLICY_ACTIONS,
+    cooling,
+    crossed,
+    nearest_miss,
+    triggers_of,
+)
 
 if TYPE_CHECKING:
-    from lakehouse_maintenance.config.policies import MinGain, Policy
+    from lakehouse_maintenance.config.policies import MinGain, Policy, Trigger
 
 DEFAULT_BYTES_PER_SECOND = 60_000_000.0
 FILES_A_SECOND = 500.0
@@ -131,6 +138,7 @@ class Subject:
 
     `state`: of the branch that is asked for; `health` is of `main`.
     `expiry`: snapshots and refs; None where they are not known. `last_run_ms`: action → when it last ran here.
+    `laid_out`: order → the sequence number up to which files were brought into it because they overlapped.
     `named_by_policy`: a policy of its own names this very table.
     `default_engine`: what `engine.use` says, for policies that say `auto`.
     `cannot_commit`: why no commit can be made to the table; None where nothing speaks against one.
@@ -141,6 +149,7 @@ class Subject:
     policy: Policy
     now_ms: int
     last_run_ms: Mapping[str, int] = field(default_factory=dict)
+    laid_out: Mapping[str, int] = field(default_factory=dict)
     named_by_policy: bool = False
     default_engine: str = "auto"
     expiry: ExpiryFacts | None = None
@@ -260,6 +269,9 @@ def _rewrite(
         if due is None:
             return f"not due: {nearest_miss(triggers, subject.health)}"
         reason = due
+        if options.sort_order is not None and crossed(_of_overlap(triggers), subject.health) is not None:
+            done_to = subject.laid_out.get(options.sort_order, -1)
+            options = replace(options, reorder=(done_to, subject.state.sequence_number))
         waits = cooling(Action.REWRITE_DATA_FILES, subject.policy, subject.last_run_ms, subject.now_ms)
         if waits is not None:
             return f"cooldown: {waits}; due: {reason}"
@@ -287,6 +299,11 @@ def _rewrite(
         groups=plan.groups,
         branch=subject.state.branch,
     )
+
+
+def _of_overlap(triggers: Iterable[Trigger]) -> list[Trigger]:
+    """Those that look at how far files overlap, which only another order of rows changes."""
+    return [trigger for trigger in triggers if trigger.of in OVERLAP_MEASURES]
 
 
 def _layout(subject: Subject, asked: Request) -> tuple[str, SortOrder | None, int | None]:

@@ -25,6 +25,10 @@ POLICY_ACTIONS = (
 """Actions on an Iceberg table that a trigger can make due, in the order in which they are done (IM-11)."""
 
 
+OVERLAP_MEASURES = frozenset({"overlapping_files", "overlap_depth_percent"})
+"""Numbers of the health that tell how far files overlap in the columns of their order."""
+
+
 def measure(health: TableHealth, name: str) -> int:
     """A number of the health by its name; 0 where it is not known. Raises ConfigurationError for any other name."""
     value = getattr(health, name, None) if name in TableHealth.__dataclass_fields__ else None
