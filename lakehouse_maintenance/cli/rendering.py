@@ -304,6 +304,23 @@ def _expires(action: Mapping[str, Any]) -> bool:
 
 def _leaves_data(action: Mapping[str, Any]) -> bool:
     return bool(action["action"] in LEAVES_DATA)
+METADATA_FILES = {
+    Action.REWRITE_MANIFESTS: ("rewritten_manifests_count", "manifest"),
+    Action.REWRITE_POSITION_DELETE_FILES: ("rewritten_delete_files_count", "delete file"),
+}
+"""Action → its number of inputs among the results, and what they are."""
+
+
+def _metadata_outcome(console: Console, action: Mapping[str, Any]) -> None:
+    name, what = METADATA_FILES[action["action"]]
+    expected, actual = action["expected"], action["actual"]
+    _line(
+        console,
+        f"    {count(action['results'].get(name, 0), what)} became {files_and_bytes(actual['files'], actual['bytes'])} "
+        f"(expected {files_and_bytes(expected['files'], expected['bytes'])}), in {seconds(actual['seconds'])}",
+    )
+    verified = "verified" if action["verified"] else "NOT VERIFIED"
+    _line(console, f"    snapshot {action['snapshot_id']}, {verified}")
 
 
 def _outcome(console: Console, action: Mapping[str, Any]) -> None:
@@ -315,6 +332,8 @@ def _outcome(console: Console, action: Mapping[str, Any]) -> None:
         _change_outcome(console, action)
     elif action["action"] == "rollback":
         _rollback_outcome(console, action)
+    elif action["action"] in METADATA_FILES and action["snapshot_id"] is not None:
+        _metadata_outcome(console, action)
     elif action["snapshot_id"] is not None:
         rewritten = count(actual["rewritten_data_files"], "file")
         removed = actual["removed_delete_files"]

@@ -156,6 +156,8 @@ def plan_subject(
         orphans=orphans,
         only=only,
         versions=observed.versions,
+        manifests=observed.manifest_facts,
+        deletes=observed.delete_plan,
     )
 
 

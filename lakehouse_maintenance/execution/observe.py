@@ -12,6 +12,7 @@ from lakehouse_maintenance.iceberg.expiry import only_reached_by
 from lakehouse_maintenance.iceberg.manifests import BlobCache, ManifestFile, ManifestReader
 from lakehouse_maintenance.iceberg.measure import measure
 from lakehouse_maintenance.iceberg.metadata import MAIN, Metadata, read_metadata
+from lakehouse_maintenance.iceberg.partition_ranges import manifest_facts
 from lakehouse_maintenance.iceberg.sort_keys import key_columns
 from lakehouse_maintenance.model.actions import Action
 from lakehouse_maintenance.model.deletes import DeleteIndex
@@ -19,12 +20,14 @@ from lakehouse_maintenance.model.errors import InputError
 from lakehouse_maintenance.model.files import LiveFile
 from lakehouse_maintenance.model.health import TableHealth
 from lakehouse_maintenance.model.locations import Location
+from lakehouse_maintenance.model.manifests import ManifestFacts
 from lakehouse_maintenance.model.names import TableName
 from lakehouse_maintenance.planning.advice import advise, to_set
 from lakehouse_maintenance.planning.compaction import GroupPlan, plan_groups
 from lakehouse_maintenance.planning.expiring import ExpiryFacts, Reach
 from lakehouse_maintenance.planning.expiry import expired_snapshots
 from lakehouse_maintenance.planning.metadata_history import MetadataVersions, prunable
+from lakehouse_maintenance.planning.position_deletes import DeletePlan, plan_deletes
 from lakehouse_maintenance.planning.rewrite_options import RewriteOptions
 from lakehouse_maintenance.planning.score import score
 from lakehouse_maintenance.planning.triggers import due_actions
@@ -94,6 +97,23 @@ class Observed:
         by_location = {Location.parse(path): path for path in (*log, current)}
         found = self.storage.stat_many(by_location)
         return MetadataVersions(current, log, {by_location[at]: info.size for at, info in found if info is not None})
+    def manifest_facts(self, branch: str) -> list[ManifestFacts]:
+        """The manifests of a branch's head, as its list tells them."""
+        head = self.metadata.head(branch)
+        return [] if head is None else manifest_facts(self.metadata, self.reader.manifests(head))
+
+    def delete_plan(self, options: RewriteOptions, branch: str, only: frozenset[str] | None = None) -> DeletePlan:
+        """Which position delete files of a branch's head would be rewritten; `only`: of those with these paths."""
+        head = self.metadata.head(branch)
+        manifests = [] if head is None else [m for m in self.reader.manifests(head) if m.live_files != 0]
+        deletes = self.reader.live_files(m for m in manifests if m.deletes)
+        return plan_deletes(
+            (delete for delete in deletes if only is None or delete.path in only),
+            self.reader.live_files(m for m in manifests if not m.deletes),
+            self.metadata.unpartitioned_specs,
+            options,
+            self.metadata.properties,
+        )
 
     def groups(self, options: RewriteOptions, now_ms: int) -> GroupPlan:
         """What bin-packing would rewrite."""

@@ -24,6 +24,8 @@ from lakehouse_maintenance.execution.orphan_action import remove
 from lakehouse_maintenance.execution.pruning_metadata import intended_properties, prune
 from lakehouse_maintenance.execution.recovery import Recovery, anything_left
 from lakehouse_maintenance.execution.rewriting import rewrite
+from lakehouse_maintenance.execution.rewriting_deletes import rewrite_deletes
+from lakehouse_maintenance.execution.rewriting_manifests import rewrite_manifests
 from lakehouse_maintenance.execution.setting_properties import set_properties
 from lakehouse_maintenance.execution.work import LEASE_TTL, Blocked, Run, Work, named_files
 from lakehouse_maintenance.model.actions import Action, Status
@@ -206,6 +208,8 @@ def _with_commit(outcome: ActionOutcome, work: Work) -> ActionOutcome:
 
 _RUNNERS = {
     Action.REWRITE_DATA_FILES: rewrite,
+    Action.REWRITE_POSITION_DELETE_FILES: rewrite_deletes,
+    Action.REWRITE_MANIFESTS: rewrite_manifests,
     Action.EXPIRE_SNAPSHOTS: expire,
     Action.SET_PROPERTIES: set_properties,
     Action.PRUNE_METADATA: prune,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import io
 import json
+import secrets
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -195,6 +196,68 @@ def write_container(
     return result.getvalue()
 
 
+_BLOCK_BYTES = 64_000
+"""Java's default of Avro's sync interval."""
+
+
+class ContainerWriter:
+    """A container of records that are encoded already, under the schema `declared`."""
+
+    def __init__(self, declared: AvroType, metadata: dict[str, str]) -> None:
+        self._out = io.BytesIO()
+        self._sync = secrets.token_bytes(_SYNC_SIZE)
+        self._block: list[bytes] = []
+        self._block_bytes = 0
+        self._records = 0
+        meta = {key: value.encode() for key, value in metadata.items()}
+        meta |= {"avro.codec": b"deflate", "avro.schema": json.dumps(_defined_once(declared, set())).encode()}
+        fastavro.schemaless_writer(self._out, _HEADER, {"magic": _MAGIC, "meta": meta, "sync": self._sync})
+
+    @property
+    def size(self) -> int:
+        """Bytes so far, but for those of a block that is not full yet."""
+        return self._out.tell()
+
+    def add(self, *encoded: bytes) -> None:
+        """A record, in parts."""
+        self._block += encoded
+        self._block_bytes += sum(map(len, encoded))
+        self._records += 1
+        if self._block_bytes >= _BLOCK_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        if not self._records:
+            return
+        packed = zlib.compressobj(wbits=-15)
+        data = packed.compress(b"".join(self._block)) + packed.flush()
+        self._out.write(encoded_long(self._records) + encoded_long(len(data)) + data + self._sync)
+        self._block, self._block_bytes, self._records = [], 0, 0
+
+    def finish(self) -> bytes:
+        """The container."""
+        self._flush()
+        return self._out.getvalue()
+
+
+def encoded_long(value: int) -> bytes:
+    """As Avro writes an int or a long: zigzag, of variable length."""
+    rest = (value << 1) ^ (value >> 63)
+    out = bytearray()
+    while rest > 0x7F:
+        out.append(rest & 0x7F | 0x80)
+        rest >>= 7
+    out.append(rest)
+    return bytes(out)
+
+
+def encoded(values: Any, declared: AvroType) -> bytes:
+    """One value as raw Avro of a type, without logical types (see module docstring)."""
+    out = io.BytesIO()
+    fastavro.schemaless_writer(out, _parsed_raw(json.dumps(declared)), values)
+    return out.getvalue()
+
+
 @lru_cache(maxsize=256)
 def _parsed_raw(declared: str) -> Any:
     return fastavro.parse_schema(_raw(json.loads(declared)))
@@ -203,24 +266,25 @@ def _parsed_raw(declared: str) -> Any:
 @lru_cache(maxsize=256)
 def _schema(text: bytes, skip: frozenset[str]) -> _Schema:
     schema = json.loads(text)
-    data_file = _field_type(schema, DATA_FILE_ID)
-    partition = _field_type(data_file, PARTITION_ID) if data_file is not None else None
+    data_file = field_type(schema, DATA_FILE_ID)
+    partition = field_type(data_file, PARTITION_ID) if data_file is not None else None
     if partition is not None:
-        partition = _spelled_out(partition, _definitions(schema))
+        partition = spelled_out(partition, definitions_of(schema))
     decoder = Decoder(NAMES, frozenset({PARTITION_ID}), skip if data_file is not None else frozenset())
     fields: AvroType = schema.get("fields") or [{}]
     first = fields[0].get("field-id") if fields[0].get("type") == "string" else None
     return _Schema(decoder.reader(schema), partition, first)
 
 
-def _field_type(record: AvroType, field_id: int) -> AvroType:
+def field_type(record: AvroType, field_id: int) -> AvroType:
+    """Type of the record's field with this id; None where it has none."""
     for field in record.get("fields", ()):
         if field.get("field-id") == field_id:
             return field["type"]
     return None
 
 
-def _definitions(schema: AvroType) -> dict[str, AvroType]:
+def definitions_of(schema: AvroType) -> dict[str, AvroType]:
     """Fixed types and enums of a schema by name: a second use may be the bare name, as Java's Avro writes it."""
     found: dict[str, AvroType] = {}
     pending = [schema]
@@ -237,19 +301,19 @@ def _definitions(schema: AvroType) -> dict[str, AvroType]:
     return found
 
 
-def _spelled_out(schema: AvroType, definitions: dict[str, AvroType]) -> AvroType:
+def spelled_out(schema: AvroType, definitions: dict[str, AvroType]) -> AvroType:
     """The type with names replaced by what they stand for: who looks at a field sees its logical type."""
     if isinstance(schema, str):
         return definitions.get(schema, schema)
     if isinstance(schema, list):
-        return [_spelled_out(branch, definitions) for branch in schema]
+        return [spelled_out(branch, definitions) for branch in schema]
     if not isinstance(schema, dict):
         return schema
     result = dict(schema)
     if result.get("type") == "record":
-        result["fields"] = [{**f, "type": _spelled_out(f["type"], definitions)} for f in result["fields"]]
+        result["fields"] = [{**f, "type": spelled_out(f["type"], definitions)} for f in result["fields"]]
     elif isinstance(result.get("type"), dict | list):
-        result["type"] = _spelled_out(result["type"], definitions)
+        result["type"] = spelled_out(result["type"], definitions)
     return result
 
 

@@ -238,6 +238,29 @@ def _map(item: Read) -> Read:
     return read
 
 
+def passer(schema: AvroType, read: Read) -> Callable[[bytes, int], int]:
+    """From bytes and a position to the position after a value of the type; `read`: a reader of such values."""
+    if _is_number(schema):
+        return _pass_number
+    if schema in ("string", "bytes"):
+        return _pass_bytes
+    known = _passing(schema) or read
+    return lambda data, at: known(data, at)[1]
+
+
+def _pass_number(data: bytes, at: int) -> int:
+    while data[at] > 0x7F:
+        at += 1
+    return at + 1
+
+
+def _pass_bytes(data: bytes, at: int) -> int:
+    size, at = read_long(data, at)
+    if size < 0 or at + size > len(data):
+        raise ValueError("cut short")
+    return at + size
+
+
 def _passing(schema: AvroType) -> Read | None:
     """Passes over lists of numbers, and maps from numbers to numbers or bytes, as Iceberg writes them (arrays of
     pairs), optional or not; None for other types, which are read and dropped.
@@ -288,14 +311,20 @@ def _pass_numbers(data: bytes, at: int, count: int) -> int:
     return found.end()
 
 
+_LENGTHS = (8, 4, 16, *(n for n in range(64) if n not in (4, 8, 16)))
+"""Of bounds whose length takes one byte; the commonest first, since they are tried in this order."""
+
+
+@lru_cache(maxsize=256)
+def _bounds(count: int) -> re.Pattern[bytes]:
+    one = b"|".join(re.escape(bytes((2 * length,))) + b".{%d}" % length for length in _LENGTHS)
+    return re.compile(rb"(?:[\x80-\xff]*[\x00-\x7f](?:" + one + rb")){%d}" % count, re.DOTALL)
+
+
 def _pass_bounds(data: bytes, at: int, count: int) -> int:
+    found = _bounds(count).match(data, at)
+    if found is not None:
+        return found.end()
     for _ in range(count):
-        while data[at] > 0x7F:
-            at += 1
-        at += 1
-        length = data[at]
-        if length & 0x81:  # of more than one byte, or negative
-            _, at = read_bytes(data, at)
-        else:
-            at += 1 + (length >> 1)
+        at = _pass_bytes(data, _pass_number(data, at))
     return at

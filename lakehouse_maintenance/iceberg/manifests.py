@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import json
 import math
+import struct
 import threading
 import zlib
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
-from lakehouse_maintenance.iceberg.avro import Container, read_container
+from lakehouse_maintenance.iceberg.avro import Body, Container, read_body, read_container
 from lakehouse_maintenance.iceberg.fields import (
     ADDED,
     DELETED,
@@ -195,20 +197,42 @@ class ManifestReader:
         return self._entries(manifest, self._fetch(manifest.path), skip)
 
     def entries_of(
-        self, manifests: Sequence[ManifestFile], skip: frozenset[str] = frozenset()
+        self, manifests: Iterable[ManifestFile], skip: frozenset[str] = frozenset()
     ) -> Iterator[tuple[ManifestFile, Entries]]:
-        """As `entries`, of each in turn; the next ones are fetched meanwhile."""
-        fetched = self._storage.read_many(Location.parse(manifest.path) for manifest in manifests)
-        for manifest in manifests:
+        """As `entries`, of each in order, fetched ahead."""
+        wanted = list(manifests)
+        fetched = self._storage.read_many(Location.parse(manifest.path) for manifest in wanted)
+        for manifest in wanted:
             yield manifest, self._entries(manifest, self._next(fetched, manifest.path), skip)
 
     def _entries(self, manifest: ManifestFile, data: bytes, skip: frozenset[str]) -> Entries:
         container = self._read(manifest.path, data, skip)
         try:
             entries = list(_inherited(container.records, manifest))
-            _require_all(manifest, sum(entry["status"] != DELETED for entry in entries))
+            require_all(manifest, sum(entry["status"] != DELETED for entry in entries))
             return Entries(entries, container.partition)
         except (KeyError, TypeError, ValueError) as error:
+            raise self._damaged(manifest.path, error) from error
+
+    def bodies(self, manifests: Iterable[ManifestFile]) -> Iterator[tuple[ManifestFile, Body]]:
+        """Each manifest's entries as they are encoded, in order; fetched ahead, and not remembered.
+
+        Whoever decodes them does so inside `damage`.
+        """
+        wanted = list(manifests)
+        fetched = self._storage.read_many(Location.parse(manifest.path) for manifest in wanted)
+        for manifest in wanted:
+            data = self._next(fetched, manifest.path)
+            with self.damage(manifest):
+                body = read_body(data)
+            yield manifest, body
+
+    @contextmanager
+    def damage(self, manifest: ManifestFile) -> Iterator[None]:
+        """What goes wrong inside, while the manifest's bytes are decoded, is told as its damage."""
+        try:
+            yield
+        except (KeyError, TypeError, ValueError, IndexError, struct.error) as error:
             raise self._damaged(manifest.path, error) from error
 
     def live_files(self, manifests: Iterable[ManifestFile]) -> Iterator[LiveFile]:
@@ -269,7 +293,7 @@ class ManifestReader:
             spell = partition_spelling(container.partition)
             entries = _inherited(container.records, manifest)
             files = [live_file(entry, spell) for entry in entries if entry["status"] != DELETED]
-            _require_all(manifest, len(files))
+            require_all(manifest, len(files))
             return files
         except (KeyError, TypeError, ValueError) as error:
             raise self._damaged(manifest.path, error) from error
@@ -331,7 +355,7 @@ def _inherited(records: Iterable[dict[str, Any]], manifest: ManifestFile) -> Ite
         yield entry
 
 
-def _require_all(manifest: ManifestFile, live: int) -> None:
+def require_all(manifest: ManifestFile, live: int) -> None:
     """An Avro file that is cut between two blocks is a valid shorter one: the list's count tells."""
     if manifest.live_files is not None and live < manifest.live_files:
         raise ValueError(f"it holds {live} live files, and its manifest list counts {manifest.live_files}")

@@ -119,6 +119,7 @@ class Metadata:
             default_sort_order_id=default_sort_order_id(self.raw),
             sort_orders=sort_orders(self.raw),
             column_types=column_types(self.raw),
+            spec_ids=tuple(sorted(self.specs)) or (self.default_spec_id,),
         )
 
     def snapshot_facts(self) -> tuple[SnapshotFact, ...]:

@@ -72,7 +72,7 @@ def stage_replacement(
     batches = list(batches_of(removal.touched, at.manifest_target))
     writer.expect(len(batches) + len({group.partition_id[0] for group in groups}))
     for batch in batches:
-        removed += _rewrite(reader, writer, batch, removal.identities, snapshot_id, tuples)
+        removed += take_out(reader, writer, batch, removal.identities, snapshot_id, tuples)
     rewritten = len(writer.rows)
     added = _add(writer, groups, tuples, snapshot_id, metadata.format_version)
     new_rows = writer.rows[rewritten:] + writer.rows[:rewritten]
@@ -191,7 +191,7 @@ def batches_of(manifests: Iterable[ManifestFile], target: int) -> Iterable[list[
     yield from open_batches.values()
 
 
-def _rewrite(
+def take_out(
     reader: ManifestReader,
     writer: StagedWriter,
     batch: Sequence[ManifestFile],

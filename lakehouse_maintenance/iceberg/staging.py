@@ -116,13 +116,18 @@ class StagedWriter:
 
     def manifest(self, spec_id: int, content: int, partition: AvroType, entries: Sequence[dict[str, Any]]) -> None:
         """Writes a manifest, whose row is added to `rows`. See writing.write_manifest."""
+        path = self.manifest_path()
+        metadata = self.at.metadata
+        row = write_manifest(self.put, path, metadata, spec_id, content, partition, entries, self.snapshot_id)
+        self.rows.append(row)
+
+    def manifest_path(self) -> str:
+        """Where the next manifest goes: announced, and used by nothing."""
         number = next(self._numbers)
         path = self._manifest_path(number)
         if number >= self._announced:
             self.at.announce([path])
-        metadata = self.at.metadata
-        row = write_manifest(self.put, path, metadata, spec_id, content, partition, entries, self.snapshot_id)
-        self.rows.append(row)
+        return path
 
     def manifest_list(self, rows: Sequence[dict[str, Any]]) -> str:
         """Writes the snapshot's list of these rows in their order; returns its path."""

@@ -34,18 +34,10 @@ def write_manifest(
     data, 1 for deletes.
     """
     version = metadata.format_version
-    header = {
-        "schema": json.dumps(_current_schema(metadata)),
-        "schema-id": str(metadata.raw.get("current-schema-id", 0)),
-        "partition-spec": json.dumps(metadata.specs[spec_id]),
-        "partition-spec-id": str(spec_id),
-        "format-version": str(version),
-    }
-    if version > 1:
-        header["content"] = "deletes" if content else "data"
-    else:
+    if version == 1:
         for entry in entries:
             entry["data_file"].setdefault("block_size_in_bytes", _V1_BLOCK_SIZE)
+    header = manifest_header(metadata, spec_id, content)
     data = write_container(entries, entry_schema(version, partition), header)
     put(path, data)
     row: dict[str, Any] = {
@@ -56,7 +48,7 @@ def write_manifest(
         "sequence_number": None,
         "min_sequence_number": _lowest_sequence_number(entries),
         "added_snapshot_id": snapshot_id,
-        "partitions": _partition_summaries(partition, [entry["data_file"]["partition"] for entry in entries]),
+        "partitions": partition_summaries(partition, [entry["data_file"]["partition"] for entry in entries]),
         "key_metadata": None,
         "first_row_id": None,
     }
@@ -65,6 +57,20 @@ def write_manifest(
         row[f"{name}_files_count"] = len(records)
         row[f"{name}_rows_count"] = sum(records)
     return row
+
+
+def manifest_header(metadata: Metadata, spec_id: int, content: int) -> dict[str, str]:
+    """Key-value metadata of a manifest (Iceberg spec: Manifests)."""
+    header = {
+        "schema": json.dumps(_current_schema(metadata)),
+        "schema-id": str(metadata.raw.get("current-schema-id", 0)),
+        "partition-spec": json.dumps(metadata.specs[spec_id]),
+        "partition-spec-id": str(spec_id),
+        "format-version": str(metadata.format_version),
+    }
+    if metadata.format_version > 1:
+        header["content"] = "deletes" if content else "data"
+    return header
 
 
 def write_manifest_list(
@@ -130,7 +136,8 @@ def _lowest_sequence_number(entries: Sequence[dict[str, Any]]) -> int | None:
     return min(known, default=None)
 
 
-def _partition_summaries(partition: AvroType, tuples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+def partition_summaries(partition: AvroType, tuples: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """A manifest list's `partitions` for entries with these raw partition tuples."""
     summaries: list[dict[str, Any]] = []
     for field in (partition or {}).get("fields", ()):
         values = [values[field["name"]] for values in tuples]
@@ -158,6 +165,9 @@ def _order_of(avro_type: AvroType) -> Callable[[Any], Any]:
     plain = _plain(avro_type)
     if isinstance(plain, dict) and plain.get("logicalType") == "decimal":
         return lambda value: int.from_bytes(value, "big", signed=True)
+    if plain in ("float", "double"):
+        # -0.0 comes before 0.0, as in Java: an upper bound of -0.0 would hide files of 0.0.
+        return lambda value: (value, math.copysign(1.0, value))
     # Text is ordered by its UTF-8 bytes, as other readers prune by them.
     return lambda value: value.encode() if isinstance(value, str) else value
 

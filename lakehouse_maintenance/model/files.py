@@ -63,6 +63,7 @@ class TableState:
     snapshot id → milliseconds since 1970. `features`: what our data work cannot keep (encryption, variant, …).
     `sort_orders`: id → terms of the table's orders, None for one with a term that is not known here; 0 is the id of
     "unsorted". `column_types`: dotted name → type of the current schema's primitive columns outside lists and maps.
+    `spec_ids`: of every partition spec the table has had.
     """
 
     table: str
@@ -80,3 +81,4 @@ class TableState:
     default_sort_order_id: int = 0
     sort_orders: dict[int, tuple[SortField, ...] | None] = field(default_factory=dict)
     column_types: dict[str, str] = field(default_factory=dict)
+    spec_ids: tuple[int, ...] = (0,)

@@ -158,6 +158,10 @@ def _beside(action: ActionOutcome) -> list[tuple[str, str, str]]:
             ("files kept", "", f"{actual.kept_files:,}"),
             ("seconds", f"{expected['seconds']:.1f}", f"{actual.seconds:.1f}"),
         ]
+    if action.action in (Action.REWRITE_MANIFESTS, Action.REWRITE_POSITION_DELETE_FILES):
+        counted = [(name.replace("_", " "), "", f"{value:,}") for name, value in action.results.items()]
+        seconds = (f"{expected['seconds']:.1f}", f"{actual.seconds:.1f}")
+        return [("files written", f"{expected['files']:,}", f"{actual.files:,}"), *counted, ("seconds", *seconds)]
     fewer = actual.rewritten_data_files - actual.added_data_files
     return [
         ("files written", f"{expected['files']:,}", f"{actual.files:,}"),

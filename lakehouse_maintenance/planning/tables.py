@@ -33,10 +33,12 @@ from lakehouse_maintenance.planning.expiring import (
     unmet,
 )
 from lakehouse_maintenance.planning.expiry import retention
+from lakehouse_maintenance.planning.manifest_action import ListManifests, plan_action
 from lakehouse_maintenance.planning.metadata_history import MetadataVersions, PruneRequest, plan_prune
 from lakehouse_maintenance.planning.order import in_safe_order
 from lakehouse_maintenance.planning.orphan_action import FindOrphans, plan_orphans
 from lakehouse_maintenance.planning.orphans import OrphanRequest
+from lakehouse_maintenance.planning.position_delete_action import PlanDeletes, plan_position_deletes
 from lakehouse_maintenance.planning.rewrite_options import TARGET, RewriteOptions, unsupported_options
 from lakehouse_maintenance.planning.sort_orders import resolve
 from lakehouse_maintenance.planning.triggers import (
@@ -57,15 +59,6 @@ FILES_A_SECOND = 500.0
 SECONDS_A_FILE = 0.002
 """What opening one more input costs, however small it is."""
 REQUESTED = "requested"
-AVAILABLE = (
-    Action.REWRITE_DATA_FILES,
-    Action.EXPIRE_SNAPSHOTS,
-    Action.SET_PROPERTIES,
-    Action.PRUNE_METADATA,
-    Action.REMOVE_ORPHAN_FILES,
-)
-
-
 OF_BRANCHES = (
     Action.REWRITE_DATA_FILES,
     Action.REWRITE_POSITION_DELETE_FILES,
@@ -73,6 +66,7 @@ OF_BRANCHES = (
     Action.EXPIRE_SNAPSHOTS,
 )
 """What can be asked for one branch."""
+AVAILABLE = (*OF_BRANCHES, Action.SET_PROPERTIES, Action.PRUNE_METADATA, Action.REMOVE_ORPHAN_FILES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,15 +161,18 @@ def plan_table(
     orphans: FindOrphans | None = None,
     only: Collection[Action] | None = None,
     versions: Callable[[], MetadataVersions] = lambda: MetadataVersions("", (), {}),
+    manifests: ListManifests | None = None,
+    deletes: PlanDeletes | None = None,
 ) -> TablePlan:
     """Planned actions, and every considered one that is not planned with its reason.
 
     `groups` reads the table's manifests (`plan_groups`): it is called once at most, and only when everything else
-    speaks for a rewrite; `reach` counts what only expired snapshots reach, likewise, `versions` looks metadata files
-    up, and `orphans` looks for orphan files (None: the run that removes them will). `only`: no other actions are
-    considered. Actions come in the safe order, whatever the order in which they were asked for. A request goes past
-    trigger, cooldown and minimum gain; nothing goes past a block, what is unsupported, and a plan that gains nothing.
-    Options that do not fit this table are the plan's `error`: check the request beforehand (`Request.check`).
+    speaks for a rewrite; `reach` counts what only expired snapshots reach, `versions` looks metadata files up,
+    `manifests` reads a head's list, `deletes` looks for delete files to rewrite, and `orphans` for orphan files (None:
+    the run that removes them will), likewise. `only`: no other actions are considered. Actions come in the safe order,
+    whatever the order in which they were asked for. A request goes past trigger, cooldown and minimum gain; nothing
+    goes past a block, what is unsupported, and a plan that gains nothing. Options that do not fit this table are the
+    plan's `error`: check the request beforehand (`Request.check`).
     """
     asked = request or Request()
     state = subject.state
@@ -205,6 +202,10 @@ def plan_table(
                 planned = _prune(subject, versions, asked)
             elif action == Action.SET_PROPERTIES:
                 planned = _set_properties(subject)
+            elif action == Action.REWRITE_MANIFESTS:
+                planned = _rewrite_manifests(subject, manifests, asked)
+            elif action == Action.REWRITE_POSITION_DELETE_FILES:
+                planned = _rewrite_deletes(subject, deletes, asked)
             else:
                 planned = _rewrite(subject, groups, asked, throughput or Throughput())
         except InputError as wrong:
@@ -320,6 +321,28 @@ def _layout(subject: Subject, asked: Request) -> tuple[str, SortOrder | None, in
     if strategy == "binpack" and asked.sort_order is None:
         text = None
     return strategy, *resolve(strategy, text, subject.state)
+
+
+def _rewrite_manifests(subject: Subject, manifests: ListManifests | None, asked: Request) -> PlannedAction | str:
+    """The planned rewrite of manifests, or why there is none."""
+    action = Action.REWRITE_MANIFESTS
+    reason = REQUESTED if asked.actions is not None else _due(action, subject)
+    if reason is None:
+        return f"not due: {nearest_miss(triggers_of(action, subject.policy), subject.health)}"
+    return plan_action(subject.state, manifests, asked.options_of(action), reason, asked.branch or MAIN_BRANCH)
+
+
+def _rewrite_deletes(subject: Subject, deletes: PlanDeletes | None, asked: Request) -> PlannedAction | str:
+    """The planned rewrite of position delete files, or why there is none."""
+    action = Action.REWRITE_POSITION_DELETE_FILES
+    reason = REQUESTED if asked.actions is not None else _due(action, subject)
+    if reason is None:
+        return f"not due: {nearest_miss(triggers_of(action, subject.policy), subject.health)}"
+    return plan_position_deletes(subject.state, deletes, asked.options_of(action), reason, asked.branch or MAIN_BRANCH)
+
+
+def _due(action: Action, subject: Subject) -> str | None:
+    return crossed(triggers_of(action, subject.policy), subject.health)
 
 
 def _expire(subject: Subject, reach: CountReach, asked: Request) -> PlannedAction | str:

@@ -10,11 +10,11 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import DecimalType, LongType, NestedField
 
-from lakehouse_maintenance.iceberg.avro import _defined_once, _definitions, _spelled_out
+from lakehouse_maintenance.iceberg.avro import _defined_once, definitions_of, spelled_out
 from lakehouse_maintenance.iceberg.fields import entry_schema
 from lakehouse_maintenance.iceberg.manifests import partition_spelling
 from lakehouse_maintenance.iceberg.metadata import parse_metadata
-from lakehouse_maintenance.iceberg.writing import _partition_summaries
+from lakehouse_maintenance.iceberg.writing import partition_summaries
 from lakehouse_maintenance.model.actions import Action, Status
 from lakehouse_maintenance.model.deletes import DanglingDeletes, DeleteIndex
 from lakehouse_maintenance.model.files import Content, LiveFile
@@ -97,12 +97,10 @@ _FIXED = {
 def test_a_type_that_is_only_named_is_seen_through() -> None:
     """Java's Avro names a type at its second use."""
     named = {"type": "record", "name": "r102", "fields": _fields("decimal_9_2")}
-    assert _spelled_out(named, _definitions(entry_schema(2, named)))["fields"] == _fields(_FIXED)
+    assert spelled_out(named, definitions_of(entry_schema(2, named)))["fields"] == _fields(_FIXED)
     tuples = [dict.fromkeys("ab", n.to_bytes(4, "big", signed=True)) for n in (-5, 3)]
-    seen = _spelled_out(named, _definitions(named))
-    assert [(s["lower_bound"], s["upper_bound"]) for s in _partition_summaries(seen, tuples)] == [
-        (b"\xfb", b"\x03")
-    ] * 2
+    seen = spelled_out(named, definitions_of(named))
+    assert [(s["lower_bound"], s["upper_bound"]) for s in partition_summaries(seen, tuples)] == [(b"\xfb", b"\x03")] * 2
     assert partition_spelling(seen)(tuples[0]) == '[{"decimal":-5},{"decimal":-5}]'
 
 

@@ -11,6 +11,7 @@ from lakehouse_maintenance.config.policies import MinGain, Policy, RewriteDataFi
 from lakehouse_maintenance.model.actions import Action, Control, Engine
 from lakehouse_maintenance.model.errors import InputError
 from lakehouse_maintenance.model.health import TableHealth
+from lakehouse_maintenance.model.manifests import ManifestFacts
 from lakehouse_maintenance.model.plans import Expected, Inputs, Plan, PlannedAction, Skip, TablePlan
 from lakehouse_maintenance.planning.blocks import LOCK_PROPERTY, block, lock_held
 from lakehouse_maintenance.planning.budget import within_budget
@@ -154,18 +155,29 @@ class TestRequest:
 
 class TestOtherActions:
     def test_when_asked_for(self):
-        made = plan(subject(), request=Request((Action.REWRITE_MANIFESTS, Action.VACUUM)))
-        assert made.skipped == (
-            Skip("rewrite_manifests", "rewrite_manifests is not available in this release"),
-            Skip("vacuum", "vacuum is not available in this release"),
-        )
+        made = plan(subject(), request=Request((Action.VACUUM,)))
+        assert made.skipped == (Skip("vacuum", "vacuum is not available in this release"),)
 
-    def test_when_due(self):
+    def test_manifests_when_due(self):
         about = subject()
+        assert plan(about).skipped[0].reason.startswith("not due: manifests")
         about = replace(about, health=replace(about.health, manifests=120))
-        assert plan(about).skipped[0].reason == (
-            "rewrite_manifests is not available in this release; it is due: manifests 120 ≥ 100"
-        )
+        assert plan(about).skipped[0].reason == "nothing to do: branch main has no manifests"
+        listed = [ManifestFacts(f"m{n}", 1000, 0, False, 10, ()) for n in range(120)]
+        made = plan_table(about, lambda options: GroupPlan(), manifests=lambda branch: listed)
+        assert [action.action for action in made.actions] == ["rewrite_manifests"]
+        (action,) = made.actions
+        assert action.reason == "manifests 120 ≥ 100; 120 small manifests fit into 1"
+        assert (action.inputs.files, action.expected.files, action.expected.fewer_files) == (120, 1, 119)
+        assert Plan.from_json(Plan("", (made,)).as_json()).tables == (made,)
+
+    def test_delete_files_on_request(self):
+        asked = Request((Action.REWRITE_POSITION_DELETE_FILES,))
+        assert plan(subject(), request=asked).skipped[0].reason.startswith("nothing to gain")
+        v3 = subject()
+        v3 = replace(v3, state=replace(v3.state, format_version=3))
+        for action in (Action.REWRITE_POSITION_DELETE_FILES, Action.REWRITE_MANIFESTS):
+            assert plan(v3, request=Request((action,))).skipped[0].reason.startswith("unsupported: ")
 
 
 class TestUnsupported:
