@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import struct
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -171,6 +172,8 @@ def test_odd_partition_values(pair: Pair, kind: str) -> None:
     if kind in ("double", "float"):
         signs = [math.copysign(1, value) for value in partition if value == 0]
         assert signs == [-1, -1, 1, 1], "-0.0 comes before 0.0"
+        if kind == "double":
+            assert summary["upper_bound"] == struct.pack("<d", 0.0), "not -0.0, which would hide files of 0.0"
     if kind == "text":
         for value in (value for value in values if value):
             assert writer.load_table("db.t").scan(row_filter=EqualTo("p", value)).to_arrow().num_rows == 2
