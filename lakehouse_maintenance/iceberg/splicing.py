@@ -34,9 +34,12 @@ from lakehouse_maintenance.iceberg.fields import (
     entry_schema,
 )
 from lakehouse_maintenance.iceberg.manifests import ManifestFile, require_all
+from lakehouse_maintenance.model.errors import UnsupportedError
 
 _STATUS, _SNAPSHOT, _SEQUENCE, _FILE_SEQUENCE = 0, 1, 3, 4
 _CONTENT, _RECORDS, _FIRST_ROW_ID = 134, 103, 142
+_DEPRECATED = frozenset({105, 106, 107, 111})
+"""block_size_in_bytes, file_ordinal, sort_columns, distinct_counts: not written any more, and read by nothing."""
 _NULL, _PRESENT = b"\x00", b"\x02"
 """Branches 0 and 1 of a union, of which ours have null first."""
 
@@ -168,7 +171,10 @@ def _join(pieces: Sequence[_Piece], data: bytes, marks: Sequence[int]) -> bytes:
 
 @lru_cache(maxsize=64)
 def layout(schema: bytes, version: int) -> Layout:
-    """For entries under a writer's schema. Raises ValueError where it has what ours lacks, or lacks what ours needs."""
+    """For entries under a writer's schema.
+
+    Raises UnsupportedError where it has fields that ours lacks, ValueError where it lacks what ours needs.
+    """
     declared = json.loads(schema)
     definitions = definitions_of(declared)
     decoder = Decoder(NAMES, frozenset({PARTITION_ID}))
@@ -184,9 +190,12 @@ def layout(schema: bytes, version: int) -> Layout:
     types = [spelled_out(field["type"], definitions) for field in data_file["fields"]]
     partition = types[own[PARTITION_ID]]
     target = field_type(entry_schema(version, partition), DATA_FILE_ID)["fields"]
-    unknown |= set(own) - {field["field-id"] for field in target}
+    unknown |= set(own) - {field["field-id"] for field in target} - _DEPRECATED
     if unknown:
-        raise ValueError(f"it has fields that format version {version} does not know: {sorted(map(str, unknown))}")
+        raise UnsupportedError(
+            f"a manifest has fields that format version {version} does not know: {sorted(map(str, unknown))}",
+            hint="the engine that wrote it keeps them: use its own rewrite_manifests",
+        )
     pieces = {
         field["field-id"]: _piece(field, types, readers, own)
         for field in target
