@@ -304,6 +304,8 @@ def _expires(action: Mapping[str, Any]) -> bool:
 
 def _leaves_data(action: Mapping[str, Any]) -> bool:
     return bool(action["action"] in LEAVES_DATA)
+
+
 METADATA_FILES = {
     Action.REWRITE_MANIFESTS: ("rewritten_manifests_count", "manifest"),
     Action.REWRITE_POSITION_DELETE_FILES: ("rewritten_delete_files_count", "delete file"),

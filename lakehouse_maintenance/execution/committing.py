@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from typing import Any
 
 from lakehouse_maintenance.execution.clock import now_text
 from lakehouse_maintenance.execution.making import Target
@@ -49,11 +50,13 @@ def commit(
     announce: Announce,
     change: Change,
     inputs: Callable[[], tuple[int, int]],
+    told: Mapping[str, Any] | None = None,
 ) -> Committed | None:
     """Commits the change to the action's branch; each attempt is told before it is made.
 
-    `inputs`: files and bytes that the change stands for, asked when an attempt was staged. None: nothing was left to
-    do. Raises what ReplaceCommit.run does; `work` knows whether a commit may be visible.
+    `inputs`: files and bytes that the change stands for, asked when an attempt was staged. `told`: what the journal
+    learns of each attempt besides. Returns None where nothing was left to do. Raises what ReplaceCommit.run does;
+    `work` knows whether a commit may be visible.
     """
 
     def on_attempt(snapshot_id: int, files: tuple[str, ...], base: Base) -> None:
@@ -73,14 +76,17 @@ def commit(
             files=count,
             bytes=size,
             details={
-                "attempt": work.attempts,
+                "attempt": work.attempts - before,
+                "commit": len(work.commits) + 1,
                 "snapshot_id": snapshot_id,
                 BASE: asdict(base),
+                **(told or {}),
                 "written": named_files(work.written),
             },
         )
         run.state.journal.record(attempt)
 
+    before = work.attempts
     known: set[str] = set(work.written)
     replacing = ReplaceCommit(
         catalog=target.catalog,
@@ -99,6 +105,7 @@ def commit(
         # Told how it ended, CommitUnknownError included. Whatever else ends it (Ctrl-C) leaves that open.
         work.in_flight = False
         raise
-    work.committed = committed
+    if committed is not None:
+        work.committed = committed
     work.in_flight = False
     return committed

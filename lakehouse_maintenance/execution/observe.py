@@ -97,6 +97,7 @@ class Observed:
         by_location = {Location.parse(path): path for path in (*log, current)}
         found = self.storage.stat_many(by_location)
         return MetadataVersions(current, log, {by_location[at]: info.size for at, info in found if info is not None})
+
     def manifest_facts(self, branch: str) -> list[ManifestFacts]:
         """The manifests of a branch's head, as its list tells them."""
         head = self.metadata.head(branch)

@@ -14,11 +14,12 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 
+from lakehouse_maintenance.execution.committing import announcer
 from lakehouse_maintenance.execution.guards import refuse_blocked
 from lakehouse_maintenance.execution.making import Target, describe
 from lakehouse_maintenance.execution.observe import Observed, observe
 from lakehouse_maintenance.execution.rewriting_commit import commit_groups, verify_commit
-from lakehouse_maintenance.execution.rewriting_groups import announcer, fresh_groups, rewritten_groups
+from lakehouse_maintenance.execution.rewriting_groups import fresh_groups, rewritten_groups
 from lakehouse_maintenance.execution.shrinking import shrink_note
 from lakehouse_maintenance.execution.work import Blocked, Run, Work
 from lakehouse_maintenance.iceberg.commit import Committed, Outdated

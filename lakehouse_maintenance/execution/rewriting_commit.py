@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
 from typing import Any
 
 from lakehouse_maintenance.engines.embedded_iceberg.deletes import named_data_files
 from lakehouse_maintenance.engines.embedded_iceberg.opening import Opener
-from lakehouse_maintenance.execution.clock import now_text
+from lakehouse_maintenance.execution.committing import commit
 from lakehouse_maintenance.execution.making import Target, describe
 from lakehouse_maintenance.execution.observe import Observed, observe
-from lakehouse_maintenance.execution.traces import BASE, GROUPS_LEFT
+from lakehouse_maintenance.execution.traces import GROUPS_LEFT
 from lakehouse_maintenance.execution.verify import verify_rewrite
-from lakehouse_maintenance.execution.work import Run, Work, named_files
-from lakehouse_maintenance.iceberg.commit import Base, Committed, Outdated, ReplaceCommit, Stamp
+from lakehouse_maintenance.execution.work import Run, Work
+from lakehouse_maintenance.iceberg.commit import Committed
 from lakehouse_maintenance.iceberg.replace import Replacement
 from lakehouse_maintenance.iceberg.replacing import ReplaceGroups
 from lakehouse_maintenance.model.errors import LakehouseError
-from lakehouse_maintenance.model.events import Event
 from lakehouse_maintenance.model.outcomes import Check
 from lakehouse_maintenance.model.plans import PlannedAction
 from lakehouse_maintenance.planning.rewrite_options import RewriteOptions
@@ -41,62 +39,19 @@ def commit_groups(
 
     Raises what ReplaceCommit.run raises.
     """
-    name = str(target.name)
     opener = Opener(observed.storage, target.catalog.load(target.name).io)
     targets: dict[tuple[str, int | None], frozenset[str] | None] = {}
-    before = work.attempts
-
-    def on_attempt(snapshot_id: int, files: tuple[str, ...], base: Base) -> None:
-        work.attempts += 1
-        work.snapshot_ids.append(snapshot_id)
-        work.in_flight = True
-        work.written.extend(files)
-        attempt = Event(
-            at=now_text(),
-            run_id=run.run_id,
-            table=name,
-            action=action.action,
-            phase="intent",
-            digest=run.digest,
-            files=sum(len(group.inputs) for group in groups),
-            bytes=sum(file.size for group in groups for file in group.inputs),
-            details={
-                "attempt": work.attempts - before,
-                "commit": len(work.commits) + 1,
-                "snapshot_id": snapshot_id,
-                BASE: asdict(base),
-                GROUPS_LEFT: groups_left,
-                "written": named_files(work.written),
-            },
-        )
-        run.state.journal.record(attempt)
+    sizes = [file.size for group in groups for file in group.inputs]
 
     def delete_targets(delete: Any) -> frozenset[str] | None:
         if delete.identity not in targets:
             targets[delete.identity] = named_data_files(delete, opener)
         return targets[delete.identity]
 
-    commit = ReplaceCommit(
-        catalog=target.catalog,
-        name=target.name,
-        uuid=observed.metadata.uuid,
-        stamp=Stamp(run.run_id, action.action, run.digest),
-        guard=lease.check,
-        on_attempt=on_attempt,
-        announce=announce,
-        cache=run.cache,
-        branch=action.branch,
-    )
-    try:
-        change = ReplaceGroups(groups, delete_targets, keep_dangling=not options.remove_dangling_deletes)
-        committed = commit.run(change)
-    except (Outdated, LakehouseError):
-        # Told how it ended, CommitUnknownError included. Whatever else ends it (Ctrl-C) leaves that open.
-        work.in_flight = False
-        raise
+    change = ReplaceGroups(groups, delete_targets, keep_dangling=not options.remove_dangling_deletes)
+    inputs, told = (len(sizes), sum(sizes)), {GROUPS_LEFT: groups_left}
+    committed = commit(run, target, observed, action, lease, work, announce, change, lambda: inputs, told)
     assert committed is not None, "groups always leave something to do"
-    work.committed = committed
-    work.in_flight = False
     return committed
 
 

@@ -45,8 +45,9 @@ def rewrite_deletes(
         announce = announcer(run, observed, action, work)
         groups = observed.delete_plan(options, action.branch, only=planned).groups
         done = _rewrite_groups(run, target, observed, action, groups, options, lease, work, announce)
+        dropped = len(action.groups) - len(done)
         if not done:
-            return _nothing_left(action, work)
+            return _nothing_left(action, work, dropped)
         change = ReplaceDeletes([one.replacement for one in done])
         try:
             committed = commit(run, target, observed, action, lease, work, announce, change, partial(_inputs, done))
@@ -54,7 +55,7 @@ def rewrite_deletes(
             work.notes += [f"round {round_number}: a group was redone: {why}" for why in outdated.reasons.values()]
             continue
         assert committed is not None, "groups always leave something to do"
-        return _finish(run, target, action, committed, done, work)
+        return _finish(run, target, action, committed, done, work, dropped)
     raise CommitConflictError(
         f"{plan.table}: other writers outdated the rewritten delete files {ROUNDS} times",
         field=plan.table,
@@ -100,7 +101,6 @@ def _rewrite_groups(
         if len(made.replacement.outputs) < len(files):
             done.append(made)
         run.progress.advance(str(target.name), len(files), group.bytes)
-    work.groups_dropped = len(action.groups) - len(done)
     return done
 
 
@@ -128,12 +128,12 @@ def _data_of(observed: Observed, snapshot: Snapshot, deletes: Iterable[LiveFile]
     return found
 
 
-def _nothing_left(action: PlannedAction, work: Work) -> ActionOutcome:
+def _nothing_left(action: PlannedAction, work: Work, dropped: int) -> ActionOutcome:
     return ActionOutcome(
         action.action,
         Status.SKIPPED,
         asdict(action.expected),
-        Actual(seconds=work.seconds(), groups_dropped=work.groups_dropped),
+        Actual(seconds=work.seconds(), groups_dropped=max(dropped, 0)),
         error="nothing of the plan is worth doing any more: the table changed, or the groups could not be rewritten",
         notes=tuple(work.notes),
     )
@@ -146,6 +146,7 @@ def _finish(
     committed: Committed,
     done: Sequence[RewrittenDeletes],
     work: Work,
+    dropped: int,
 ) -> ActionOutcome:
     count, size = _inputs(done)
     outputs = [output for one in done for output in one.replacement.outputs]
@@ -162,10 +163,11 @@ def _finish(
             seconds=work.seconds(),
             removed_delete_files=committed.removed_delete_files,
             groups_done=len(done),
-            groups_dropped=work.groups_dropped,
+            groups_dropped=max(dropped, 0),
             attempts=committed.attempts,
         ),
         snapshot_id=committed.snapshot_id,
+        snapshot_ids=(committed.snapshot_id,),
         previous_snapshot_id=committed.previous_snapshot_id,
         verified=check.passed,
         checks=(check,),

@@ -8,38 +8,15 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 
 from lakehouse_maintenance.engines.embedded_iceberg.rewrite import Demand, Group, Rewriter
-from lakehouse_maintenance.execution.clock import now_text
 from lakehouse_maintenance.execution.making import Target
 from lakehouse_maintenance.execution.observe import Observed
-from lakehouse_maintenance.execution.traces import WRITING
 from lakehouse_maintenance.execution.work import Run, Work
 from lakehouse_maintenance.iceberg.replace import Replacement
-from lakehouse_maintenance.model.events import Event
-from lakehouse_maintenance.model.plans import FileGroup, PlannedAction
+from lakehouse_maintenance.model.plans import FileGroup
 from lakehouse_maintenance.planning.compaction import recheck
 from lakehouse_maintenance.planning.rewrite_options import RewriteOptions
 from lakehouse_maintenance.planning.sizing import MARGIN, expected_bytes
 from lakehouse_maintenance.planning.sort_orders import parse
-
-
-def announcer(run: Run, observed: Observed, action: PlannedAction, work: Work) -> Callable[[Sequence[str]], None]:
-    """Makes paths durable before anything is written to them: a run that is killed leaves no file that nobody knows."""
-
-    def announce(paths: Sequence[str]) -> None:
-        event = Event(
-            at=now_text(),
-            run_id=run.run_id,
-            table=str(observed.name),
-            action=action.action,
-            phase="intent",
-            digest=run.digest,
-            files=len(paths),
-            details={WRITING: list(paths), "uuid": observed.metadata.uuid},
-        )
-        run.state.journal.record(event)
-        work.announced.extend(paths)
-
-    return announce
 
 
 def fresh_groups(

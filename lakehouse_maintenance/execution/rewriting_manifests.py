@@ -75,6 +75,7 @@ def _finish(
             attempts=committed.attempts,
         ),
         snapshot_id=committed.snapshot_id,
+        snapshot_ids=(committed.snapshot_id,),
         previous_snapshot_id=committed.previous_snapshot_id,
         verified=not failed,
         checks=checks,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from lakehouse_maintenance.iceberg.fields import DELETED, STATISTICS, STATISTICS_BUT_BOUNDS
 from lakehouse_maintenance.iceberg.manifests import ManifestFile, ManifestReader, live_file, partition_spelling
@@ -42,13 +42,24 @@ def moved_entries(
 
     Those of `before` may be remembered; those of `after` are read from storage, which shows that they are there.
     """
-    old = {_listed(m): m for m in reader.manifests(before)}
-    new = {_listed(m): m for m in reader.manifests(after)}
+    before_them, after_them = reader.manifests(before), reader.manifests(after)
+    old = {_listed(manifest): manifest for manifest in before_them}
+    new = {_listed(manifest) for manifest in after_them}
     was = EntrySet()
-    for file in reader.live_files(m for key, m in old.items() if key not in new and m.live_files != 0):
+    for file in reader.live_files(m for m in before_them if _listed(m) not in new and m.live_files != 0):
         was.add(file)
-    now, numbers = _read(reader, [m for key, m in new.items() if key not in old])
+    now, numbers = _read(reader, [_as_written(m) for m in after_them if not _is_kept(m, old.get(_listed(m)))])
     return was, now, numbers
+
+
+def _is_kept(now: ManifestFile, before: ManifestFile | None) -> bool:
+    """The first commit after an upgrade to version 3 gives first row ids to manifests that had none."""
+    return before is not None and before.first_row_id in (None, now.first_row_id)
+
+
+def _as_written(manifest: ManifestFile) -> ManifestFile:
+    """Without the row ids that a list gives to files which had none: all that were known before are in the entries."""
+    return replace(manifest, first_row_id=None)
 
 
 def _read(reader: ManifestReader, manifests: Sequence[ManifestFile]) -> tuple[EntrySet, Mapping[Numbers, int]]:
@@ -64,5 +75,5 @@ def _read(reader: ManifestReader, manifests: Sequence[ManifestFile]) -> tuple[En
     return found, numbers
 
 
-def _listed(manifest: ManifestFile) -> tuple[str, int, int, int | None]:
-    return manifest.path, manifest.added_snapshot_id, manifest.sequence_number, manifest.first_row_id
+def _listed(manifest: ManifestFile) -> tuple[str, int, int]:
+    return manifest.path, manifest.added_snapshot_id, manifest.sequence_number

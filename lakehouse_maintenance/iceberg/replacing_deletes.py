@@ -114,6 +114,8 @@ class ReplaceDeletes:
             },
             added_files=tuple(record["file_path"] for record in added),
             removed_delete_files=len(removed),
+            first_row_id=writer.first_row_id,
+            added_rows=writer.added_rows,
         )
 
     def _add(

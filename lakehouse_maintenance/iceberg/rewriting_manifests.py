@@ -90,6 +90,8 @@ class RewriteManifests:
             },
             added_files=(),
             removed_delete_files=0,
+            first_row_id=writer.first_row_id,
+            added_rows=writer.added_rows,
         )
 
 

@@ -27,11 +27,6 @@ def plan_action(
 ) -> PlannedAction | str:
     """`manifests`: None where nobody can list them now. Raises InputError for options that do not fit the table."""
     resolved = ManifestOptions.resolve(options, state.properties, state.default_spec_id, state.spec_ids)
-    if state.format_version >= 3:
-        return (
-            f"unsupported: the table has format version {state.format_version} (v3), to which the embedded engine does "
-            "not commit yet; Spark's rewrite_manifests does"
-        )
     if "encryption" in state.features:
         return "unsupported: the embedded engine cannot write encrypted manifests"
     listed = [] if manifests is None else manifests(branch)

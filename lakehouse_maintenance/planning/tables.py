@@ -329,6 +329,8 @@ def _rewrite_manifests(subject: Subject, manifests: ListManifests | None, asked:
     reason = REQUESTED if asked.actions is not None else _due(action, subject)
     if reason is None:
         return f"not due: {nearest_miss(triggers_of(action, subject.policy), subject.health)}"
+    if subject.cannot_commit is not None:
+        return f"unsupported: {subject.cannot_commit}"
     return plan_action(subject.state, manifests, asked.options_of(action), reason, asked.branch or MAIN_BRANCH)
 
 
@@ -338,6 +340,8 @@ def _rewrite_deletes(subject: Subject, deletes: PlanDeletes | None, asked: Reque
     reason = REQUESTED if asked.actions is not None else _due(action, subject)
     if reason is None:
         return f"not due: {nearest_miss(triggers_of(action, subject.policy), subject.health)}"
+    if subject.cannot_commit is not None:
+        return f"unsupported: {subject.cannot_commit}"
     return plan_position_deletes(subject.state, deletes, asked.options_of(action), reason, asked.branch or MAIN_BRANCH)
 
 

@@ -125,3 +125,45 @@ def test_spark_goes_on(spark: Spark, sql_catalog: SqlCatalogFactory, tmp_path: P
     )
     assert rows() == left
     assert len(tables.ids(catalog)) == len(left)
+
+
+@pytest.mark.requirement("IM-06", "IM-04")
+def test_version_3_keeps_row_ids(spark: Spark, sql_catalog: SqlCatalogFactory, tmp_path: Path) -> None:
+    _, properties = sql_catalog()
+    spark.attach("main", tmp_path / "main.db", f"file://{tmp_path / 'warehouse'}")
+    ours = tables.lakehouse(tmp_path, properties)
+    spark.sql("CREATE NAMESPACE main.db")
+    modes = "'write.delete.mode'='merge-on-read', 'write.update.mode'='merge-on-read'"
+    spark.sql(
+        "CREATE TABLE main.db.t (id BIGINT, p INT) USING iceberg PARTITIONED BY (p) "
+        f"TBLPROPERTIES ('format-version'='2', 'commit.manifest-merge.enabled'='false', {modes})"
+    )
+
+    def insert(number: int) -> None:
+        start = number * 10
+        spark.sql(f"INSERT INTO main.db.t SELECT id, cast(id % 3 AS INT) FROM range({start}, {start + 10})")
+
+    def rows() -> list[str]:
+        return spark.query_rows("SELECT id, p, _row_id, _last_updated_sequence_number AS seq FROM main.db.t")
+
+    insert(0)
+    insert(1)
+    spark.sql("ALTER TABLE main.db.t SET TBLPROPERTIES ('format-version'='3')")
+    outcome = rewrite(ours, "main.db.t", Action.REWRITE_MANIFESTS)
+    assert outcome.status is Status.DONE, outcome
+    assert len({row for row in rows() if '"_row_id":null' not in row}) == 20, "the first commit in version 3 gives ids"
+    insert(2)
+    spark.sql("DELETE FROM main.db.t WHERE id % 5 = 0")
+    insert(3)
+    spark.sql("UPDATE main.db.t SET p = 7 WHERE id % 5 = 1")
+    seen, before = rows(), entries(spark, "main.db.t")
+    action = rewrite(ours, "main.db.t", Action.REWRITE_MANIFESTS).actions[0]
+    assert action.verified, action
+    assert rows() == seen
+    assert len(entries(spark, "main.db.t")) == len(before)
+    insert(4)
+    assert {row for row in rows() if '"seq":' in row} >= set(seen)
+    assert len(spark.query_rows("SELECT DISTINCT _row_id FROM main.db.t")) == len(rows())
+    spark.sql("CALL main.system.rewrite_manifests('db.t')")
+    assert set(rows()) >= set(seen)
+    assert "nothing to gain" in rewrite(ours, "main.db.t", Action.REWRITE_MANIFESTS).reason

@@ -176,8 +176,11 @@ class TestOtherActions:
         assert plan(subject(), request=asked).skipped[0].reason.startswith("nothing to gain")
         v3 = subject()
         v3 = replace(v3, state=replace(v3.state, format_version=3))
+        assert plan(v3, request=asked).skipped[0].reason.startswith("unsupported: format version 3 forbids")
+        v3 = replace(v3, cannot_commit="this catalog takes no version 3")
         for action in (Action.REWRITE_POSITION_DELETE_FILES, Action.REWRITE_MANIFESTS):
-            assert plan(v3, request=Request((action,))).skipped[0].reason.startswith("unsupported: ")
+            made = plan(v3, request=Request((action,)))
+            assert made.skipped[0].reason == "unsupported: this catalog takes no version 3"
 
 
 class TestUnsupported:

@@ -1,4 +1,4 @@
-"""Entries copied as they are encoded: equal to what a reader makes of the manifest, whatever schema it was written in."""
+"""Entries copied as they are encoded: equal to what a reader makes of them, whatever schema they were written in."""
 
 from __future__ import annotations
 
