@@ -140,7 +140,14 @@ def test_the_healthy_table_stands_where_it_stood(demo: Demo) -> None:
 def test_what_is_left_alone_says_why(demo: Demo) -> None:
     assert "not due: small_files 9 < 20" in _reasons(demo.first, "analytics.page_views")
     assert "lakehouse-maintenance.enabled=false" in _reasons(demo.first, "ops.archive")
-    assert "it is due: manifests 120 ≥ 100" in _reasons(demo.first, "ops.metrics")
+
+
+@pytest.mark.requirement("IM-06")
+def test_many_manifests_become_one(demo: Demo) -> None:
+    before, after = (_by_table(demo.first, which)["demo.ops.metrics"] for which in ("before", "after"))
+    assert "manifests 120 ≥ 100" in [one["reason"] for one in before["due"]]
+    assert (before["manifests"], after["manifests"]) == (120, 1)
+    assert before["data_files"] == after["data_files"]
 
 
 def test_the_table_that_another_run_holds_is_blocked_both_times(demo: Demo) -> None:
