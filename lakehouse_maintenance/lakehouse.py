@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lakehouse_maintenance.config import LakehouseConfig, load_config
-from lakehouse_maintenance.execution.clock import now_text
+from lakehouse_maintenance.execution.clock import now_ms, now_text
 from lakehouse_maintenance.execution.maintaining import maintain_table
 from lakehouse_maintenance.execution.making import Target, measure_tables, plan_tables
 from lakehouse_maintenance.execution.memory import Memory
@@ -46,6 +46,7 @@ from lakehouse_maintenance.model.plans import Plan, TablePlan
 from lakehouse_maintenance.model.reviews import Review
 from lakehouse_maintenance.model.snapshots import MAIN_BRANCH
 from lakehouse_maintenance.planning.budget import within_budget
+from lakehouse_maintenance.planning.moment import resolve_moments
 from lakehouse_maintenance.planning.orphan_action import DIGEST
 from lakehouse_maintenance.planning.orphans import OrphanRequest, effective_age
 from lakehouse_maintenance.planning.tables import Request
@@ -100,12 +101,12 @@ class Lakehouse:
 
         Without a request: what the policies make due, whatever the budget. Raises InputError for a bad request.
         """
-        (request or Request()).check()
+        _check(request)
         return self.plan_for(self.tables(tables), request)
 
     def plan_for(self, names: Iterable[TableName], request: Request | None = None) -> Plan:
         """As `plan`, for names that need no looking up; one that does not exist is an entry with its error."""
-        return self._planned(names, request or Request(), searches=True)
+        return self._planned(names, _check(request), searches=True)
 
     def apply(self, plan: Plan, *, run_id: str | None = None) -> ApplyResult:
         """Runs a plan; every file is checked again first, and what no longer fits is left alone.
@@ -138,8 +139,7 @@ class Lakehouse:
 
         `told`: is given the first plan, before anything is done.
         """
-        asked = request or Request()
-        asked.check()
+        asked = _check(request)
         plan = self._affordable(self._planned(self.tables(tables), asked, searches=False), asked)
         told(plan)
         run = self._run(plan.digest, run_id)
@@ -154,7 +154,7 @@ class Lakehouse:
 
     def due(self, tables: Sequence[str] = (), request: Request | None = None) -> Plan:
         """What `maintain` would begin with: as `plan`, within today's budget where nobody asked for actions."""
-        (request or Request()).check()
+        _check(request)
         return self.due_for(self.tables(tables), request)
 
     def due_for(self, names: Iterable[TableName], request: Request | None = None) -> Plan:
@@ -163,7 +163,7 @@ class Lakehouse:
 
     def _planned(self, names: Iterable[TableName], asked: Request, *, searches: bool) -> Plan:
         """`searches`: orphan files that are to be removed are looked for now, so that the plan says which."""
-        asked.check()
+        _check(asked)
         run = self._run("", None)
         one_at_a_time = threading.Lock()
 
@@ -451,3 +451,14 @@ def _user() -> str:
         return getpass.getuser()
     except (KeyError, OSError):
         return "unknown"
+
+
+def _check(request: Request | None) -> Request:
+    """The request, of which nothing is wrong that can be told without a table. Raises InputError."""
+    asked = request or Request()
+    asked.check()
+    if asked.where is not None:
+        from lakehouse_maintenance.iceberg.filter_text import parse_filter
+
+        parse_filter(resolve_moments(asked.where, now_ms()))
+    return asked

@@ -44,7 +44,12 @@ REWRITE_OPTIONS: dict[str, Option] = {
     "use-starting-sequence-number": Option(
         "flag", "Give new files the sequence number at the start, so that later equality deletes hold. Unset: true."
     ),
-    "output-spec-id": Option("number", "Partition spec of the new files. Unset: the table's current one."),
+    "output-spec-id": Option(
+        "number", "Partition spec that files of other specs are brought under. Unset: each keeps its own."
+    ),
+    "verify-rows": Option(
+        "flag", "Ours: read and compare all rewritten rows after the commit. Unset: the policy's `verification`."
+    ),
     "remove-dangling-deletes": Option(
         "flag", "Drop delete files that nothing needs any more. Unset: true here, where Iceberg's procedure says false."
     ),

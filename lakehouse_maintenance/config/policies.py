@@ -167,6 +167,12 @@ class RewriteDataFiles(Section):
         description="Order for `sort` (unset: the table's own), columns for `zorder`.",
         examples=["user_id ASC NULLS LAST"],
     )
+    verification: Literal["metadata", "rows"] = Field(
+        default="metadata",
+        description="What is held against each other after a commit: row counts and files, or also a hash over all "
+        "rewritten rows, which reads them once more before and after.",
+        examples=["rows"],
+    )
     options: dict[str, OptionText] = Field(
         default_factory=dict,
         description="Iceberg's options of rewrite_data_files by its names; sizes may be written as `128MB`. Known: "

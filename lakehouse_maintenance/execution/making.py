@@ -24,6 +24,7 @@ from lakehouse_maintenance.model.health import TableHealth
 from lakehouse_maintenance.model.names import TableName
 from lakehouse_maintenance.model.orphans import OrphanResult
 from lakehouse_maintenance.model.plans import Skip, TablePlan
+from lakehouse_maintenance.planning.moment import resolve_moments
 from lakehouse_maintenance.planning.orphan_action import FindOrphans
 from lakehouse_maintenance.planning.orphans import OrphanRequest
 from lakehouse_maintenance.planning.tables import Request, Subject, Throughput, plan_table
@@ -147,10 +148,11 @@ def plan_subject(
     if request.branch is not None and considered - {Action.EXPIRE_SNAPSHOTS}:
         observed = observed.on(request.branch)
         subject = replace(subject, state=observed.metadata.state(request.branch))
+    where = None if request.where is None else resolve_moments(request.where, subject.now_ms)
     return plan_table(
         subject,
-        lambda options: observed.groups(options, subject.now_ms),
-        request=request,
+        lambda options: observed.groups(options, subject.now_ms, where),
+        request=replace(request, where=where),
         throughput=throughput,
         reach=observed.reach,
         orphans=orphans,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lakehouse_maintenance.catalogs import Catalog
 from lakehouse_maintenance.execution.memory import OrphanCount
 from lakehouse_maintenance.iceberg.expiry import only_reached_by
+from lakehouse_maintenance.iceberg.file_filter import FileFilter
 from lakehouse_maintenance.iceberg.manifests import BlobCache, ManifestFile, ManifestReader
 from lakehouse_maintenance.iceberg.measure import measure
 from lakehouse_maintenance.iceberg.metadata import MAIN, Metadata, read_metadata
@@ -116,10 +117,34 @@ class Observed:
             self.metadata.properties,
         )
 
-    def groups(self, options: RewriteOptions, now_ms: int) -> GroupPlan:
-        """What bin-packing would rewrite."""
-        files = self.reader.live_files(self.manifests(deletes=False))
-        return plan_groups(self.metadata.state(self.branch), files, self.delete_index(), options, now_ms=now_ms)
+    def groups(self, options: RewriteOptions, now_ms: int, where: str | None = None) -> GroupPlan:
+        """What bin-packing would rewrite, of the files that may hold rows that `where` is true for.
+
+        Raises InputError of field `where`, before any file is looked at.
+        """
+        if where is None:
+            files = self.reader.live_files(self.manifests(deletes=False))
+            return plan_groups(self.metadata.state(self.branch), files, self.delete_index(), options, now_ms=now_ms)
+        choice = _Choice(FileFilter(self.metadata, where).choose(self.reader, self.manifests(deletes=False)))
+        return plan_groups(
+            self.metadata.state(self.branch), choice.files(), self.delete_index(), options, now_ms=now_ms, chosen=choice
+        )
+
+
+class _Choice:
+    """Tells of the file that was given out last whether it is chosen: so no verdict has to be kept."""
+
+    def __init__(self, verdicts: Iterator[tuple[LiveFile, bool]]) -> None:
+        self._verdicts = verdicts
+        self._verdict = False
+
+    def files(self) -> Iterator[LiveFile]:
+        for file, verdict in self._verdicts:
+            self._verdict = verdict
+            yield file
+
+    def __call__(self, file: LiveFile) -> bool:
+        return self._verdict
 
 
 def observe(catalog: Catalog, name: TableName, cache: BlobCache | None = None) -> Observed:

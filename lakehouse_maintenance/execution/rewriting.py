@@ -20,9 +20,11 @@ from lakehouse_maintenance.execution.making import Target, describe
 from lakehouse_maintenance.execution.observe import Observed, observe
 from lakehouse_maintenance.execution.rewriting_commit import commit_groups, verify_commit
 from lakehouse_maintenance.execution.rewriting_groups import fresh_groups, rewritten_groups
+from lakehouse_maintenance.execution.row_verification import row_hash
 from lakehouse_maintenance.execution.shrinking import shrink_note
 from lakehouse_maintenance.execution.work import Blocked, Run, Work
 from lakehouse_maintenance.iceberg.commit import Committed, Outdated
+from lakehouse_maintenance.iceberg.moved import is_moved
 from lakehouse_maintenance.iceberg.replace import Replacement
 from lakehouse_maintenance.model.actions import Status
 from lakehouse_maintenance.model.errors import (
@@ -174,6 +176,8 @@ class _Rewriting:
         largest = max(file.size for file in group.inputs)
         if outputs < inputs or any(group.applied.values()) or is_split(inputs, outputs, largest, self.options):
             return True
+        if is_moved(group):
+            return True
         return outputs == inputs and gains_order(group.inputs, self.options)
 
     @property
@@ -214,7 +218,10 @@ class _Rewriting:
         self.tried += 1
         self.done.clear()
         self.committed.update(indices)
-        part = Part(committed, groups, verify_commit(self.run, self.target, committed, groups))
+        checks = verify_commit(self.run, self.target, committed, groups)
+        if self.options.verify_rows and all(check.passed for check in checks):
+            checks += (row_hash(self.target, self.run.cache, committed, groups, self.run.memory_limit),)
+        part = Part(committed, groups, checks)
         self.parts.append(part)
         self._spend(part)
         if part.failed is not None:

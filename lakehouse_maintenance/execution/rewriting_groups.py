@@ -74,6 +74,7 @@ def rewritten_groups(
             roll_bytes(group, options),
             order,
             options.sort_order_id,
+            group.moves_to,
         )
         for index, group in groups.items()
     }

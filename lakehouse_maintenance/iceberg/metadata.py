@@ -11,6 +11,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Any
 
+from lakehouse_maintenance.iceberg.partition_types import why_unwritable
 from lakehouse_maintenance.iceberg.sort_orders import column_types, default_sort_order_id, sort_orders
 from lakehouse_maintenance.model.errors import NotFoundError, TableUnreadableError
 from lakehouse_maintenance.model.files import TableState
@@ -82,6 +83,15 @@ class Metadata:
         return specs
 
     @property
+    def current_schema(self) -> dict[str, Any]:
+        """The current schema, as in the document."""
+        current = self.raw.get("current-schema-id", 0)
+        for schema in self.raw.get("schemas") or ():
+            if schema.get("schema-id") == current:
+                return dict(schema)
+        return dict(self.raw["schema"])
+
+    @property
     def unpartitioned_specs(self) -> frozenset[int]:
         """Ids of the specs that divide nothing: without fields, or with void ones alone, which v1 keeps for dropped
         fields. Iceberg takes equality deletes written with either for global ones (PartitionSpec.isUnpartitioned).
@@ -119,7 +129,7 @@ class Metadata:
             default_sort_order_id=default_sort_order_id(self.raw),
             sort_orders=sort_orders(self.raw),
             column_types=column_types(self.raw),
-            spec_ids=tuple(sorted(self.specs)) or (self.default_spec_id,),
+            specs={spec_id: why_unwritable(self.current_schema, fields) for spec_id, fields in self.specs.items()},
         )
 
     def snapshot_facts(self) -> tuple[SnapshotFact, ...]:

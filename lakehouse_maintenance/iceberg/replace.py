@@ -12,6 +12,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
 
+from lakehouse_maintenance.iceberg.fields import AvroType
+from lakehouse_maintenance.iceberg.moved import moved_misfit
 from lakehouse_maintenance.model.deletes import DeleteIndex
 from lakehouse_maintenance.model.files import LiveFile
 
@@ -27,7 +29,8 @@ class Replacement:
     a record has `spec_id` and `partition` of its own (output-spec-id). `sequence_number`: of the snapshot that was
     read; the outputs get it as their data sequence number, so that equality deletes committed later still apply to
     them too. None: they get the number of our own commit (use-starting-sequence-number=false), and no equality delete
-    may have come since. `rows`: in the outputs.
+    may have come since. `rows`: in the outputs. `partition_type`: Avro type of the outputs' own `partition`; None where
+    they have none.
     """
 
     inputs: tuple[LiveFile, ...]
@@ -35,10 +38,11 @@ class Replacement:
     outputs: tuple[dict[str, Any], ...]
     sequence_number: int | None
     rows: int
+    partition_type: AvroType = None
 
     @property
     def partition_id(self) -> tuple[int, str]:
-        """Spec and partition tuple of inputs and outputs."""
+        """Spec and partition tuple of inputs and outputs, where the outputs have none of their own."""
         return self.inputs[0].partition_id
 
 
@@ -75,7 +79,7 @@ def misfit(
         }
         if reaching != group.applied.get(file.path, frozenset()):
             return f"deletes for {file.path} were committed since it was read"
-    return None
+    return moved_misfit(group, live, deletes)
 
 
 def named(groups: Iterable[Replacement]) -> frozenset[str]:

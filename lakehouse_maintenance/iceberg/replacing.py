@@ -15,6 +15,7 @@ from typing import Any
 from lakehouse_maintenance.iceberg.fields import ADDED, DELETED, EXISTING, AvroType
 from lakehouse_maintenance.iceberg.manifests import ManifestFile, ManifestReader, partition_spelling
 from lakehouse_maintenance.iceberg.metadata import Metadata, Snapshot
+from lakehouse_maintenance.iceberg.moved import output_partition, output_specs, partitions_of, place_of
 from lakehouse_maintenance.iceberg.replace import Identity, Replacement, misfit, named
 from lakehouse_maintenance.iceberg.staging import Attempt, Staged, StagedWriter
 from lakehouse_maintenance.iceberg.summary import replace_summary
@@ -46,7 +47,11 @@ class ReplaceGroups:
         deletes = DeleteIndex(
             reader.live_files(m for m in manifests if m.deletes and m.live_files != 0), metadata.unpartitioned_specs
         )
-        return {index: why for index, one in enumerate(self.groups) if (why := misfit(one, live, deletes, twice))}
+        found = {index: why for index, one in enumerate(self.groups) if (why := misfit(one, live, deletes, twice))}
+        for index, one in enumerate(self.groups):
+            if not output_specs([one]) <= metadata.specs.keys():
+                found.setdefault(index, "the partition spec that it was written under is no longer in the table")
+        return found
 
     def stage(self, at: Attempt) -> Staged:
         """See commit.Change."""
@@ -70,7 +75,7 @@ def stage_replacement(
     removed: list[dict[str, Any]] = []
     tuples: dict[tuple[int, str], tuple[dict[str, Any], AvroType]] = {}
     batches = list(batches_of(removal.touched, at.manifest_target))
-    writer.expect(len(batches) + len({group.partition_id[0] for group in groups}))
+    writer.expect(len(batches) + len(output_specs(groups)))
     for batch in batches:
         removed += take_out(reader, writer, batch, removal.identities, snapshot_id, tuples)
     rewritten = len(writer.rows)
@@ -83,7 +88,7 @@ def stage_replacement(
         "manifests-created": str(len(new_rows)),
         "manifests-kept": str(len(kept)),
         "manifests-replaced": str(len(removal.touched)),
-        "changed-partition-count": str(len({group.partition_id for group in groups})),
+        "changed-partition-count": str(len(partitions_of(groups))),
     }
     return Staged(
         snapshot_id=snapshot_id,
@@ -115,8 +120,7 @@ def _find(
 ) -> _Removal:
     """What goes, and which manifests hold it: inputs, and delete files that nothing left needs."""
     inputs, reader = named(groups), at.reader
-    partitions = {group.partition_id for group in groups}
-    staying: dict[tuple[int, str], set[str]] = {partition: set() for partition in partitions}
+    staying: dict[tuple[int, str], set[str]] = {partition: set() for partition in partitions_of(groups)}
     touched: list[ManifestFile] = []
     holders = list(reader.live_files_by_manifest(m for m in manifests if m.deletes))
     dangling = DanglingDeletes((file for _, files in holders for file in files), at.metadata.unpartitioned_specs)
@@ -163,13 +167,13 @@ def _names_none(delete: LiveFile, staying: dict[tuple[int, str], set[str]], targ
 
 
 def _as_live(output: dict[str, Any], group: Replacement, own_number: int) -> LiveFile:
-    first = group.inputs[0]
+    spec_id, partition = output_partition(group, output)
     return LiveFile(
         path=output["file_path"],
-        content=first.content,
+        content=Content.DATA,
         file_format=output["file_format"],
-        spec_id=first.spec_id,
-        partition=first.partition,
+        spec_id=spec_id,
+        partition=partition,
         records=output["record_count"],
         size=output["file_size_in_bytes"],
         sequence_number=own_number if group.sequence_number is None else group.sequence_number,
@@ -239,10 +243,9 @@ def _add(
     by_type: dict[tuple[int, str], tuple[AvroType, list[dict[str, Any]]]] = {}
     added: list[dict[str, Any]] = []
     for group in groups:
-        values, partition = tuples[group.partition_id]
-        spec_id = group.partition_id[0]
-        entries = by_type.setdefault((spec_id, json.dumps(partition)), (partition, []))[1]
         for output in group.outputs:
+            spec_id, values, partition = place_of(group, output, tuples)
+            entries = by_type.setdefault((spec_id, json.dumps(partition)), (partition, []))[1]
             record = {**output, "partition": values}
             added.append(record)
             entries.append(

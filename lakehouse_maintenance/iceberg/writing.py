@@ -62,7 +62,7 @@ def write_manifest(
 def manifest_header(metadata: Metadata, spec_id: int, content: int) -> dict[str, str]:
     """Key-value metadata of a manifest (Iceberg spec: Manifests)."""
     header = {
-        "schema": json.dumps(_current_schema(metadata)),
+        "schema": json.dumps(metadata.current_schema),
         "schema-id": str(metadata.raw.get("current-schema-id", 0)),
         "partition-spec": json.dumps(metadata.specs[spec_id]),
         "partition-spec-id": str(spec_id),
@@ -120,14 +120,6 @@ def write_manifest_list(
 
 def _or(value: int | None, default: int) -> int:
     return default if value is None else value
-
-
-def _current_schema(metadata: Metadata) -> dict[str, Any]:
-    current = metadata.raw.get("current-schema-id", 0)
-    for schema in metadata.raw.get("schemas") or ():
-        if schema.get("schema-id") == current:
-            return dict(schema)
-    return dict(metadata.raw["schema"])
 
 
 def _lowest_sequence_number(entries: Sequence[dict[str, Any]]) -> int | None:

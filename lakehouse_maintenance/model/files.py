@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 
@@ -63,7 +64,7 @@ class TableState:
     snapshot id → milliseconds since 1970. `features`: what our data work cannot keep (encryption, variant, …).
     `sort_orders`: id → terms of the table's orders, None for one with a term that is not known here; 0 is the id of
     "unsorted". `column_types`: dotted name → type of the current schema's primitive columns outside lists and maps.
-    `spec_ids`: of every partition spec the table has had.
+    `specs`: partition spec id → why no rows can be written under it, None where they can.
     """
 
     table: str
@@ -81,4 +82,4 @@ class TableState:
     default_sort_order_id: int = 0
     sort_orders: dict[int, tuple[SortField, ...] | None] = field(default_factory=dict)
     column_types: dict[str, str] = field(default_factory=dict)
-    spec_ids: tuple[int, ...] = (0,)
+    specs: Mapping[int, str | None] = field(default_factory=lambda: {0: None})

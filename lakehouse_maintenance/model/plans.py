@@ -19,6 +19,10 @@ FORMAT = 2
 """Version of the plan file."""
 
 
+MOVED = "*"
+"""`partition` of a group whose files come under another partition spec."""
+
+
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
     """A data file to rewrite: what was seen of it. `deletes`: delete files that apply; `deleted_rows`: at most.
@@ -38,7 +42,8 @@ class PlannedFile:
 class FileGroup:
     """Files of one partition that are rewritten together into `expected_files` files.
 
-    `partition`: canonical JSON of the raw partition tuple under spec `spec_id`, as in LiveFile.
+    `partition`: canonical JSON of the raw partition tuple under spec `spec_id`, as in LiveFile; or `MOVED`: the files
+    are of other specs, and their rows are written under this one.
     """
 
     spec_id: int
@@ -46,6 +51,11 @@ class FileGroup:
     files: tuple[PlannedFile, ...]
     expected_files: int
     reason: str
+
+    @property
+    def moves_to(self) -> int | None:
+        """The spec that the files are brought under; None where they keep theirs."""
+        return self.spec_id if self.partition == MOVED else None
 
     @property
     def bytes(self) -> int:

@@ -6,7 +6,9 @@ with these differences, each of which only ever rewrites less; the last one orde
 - A group has to leave fewer files, or fewer deletes to apply. Fewer files means: also if the written files come out
   `MARGIN` larger than estimated, so that what one rewrite leaves is never rewritten again for an estimate's error.
 - Files of an older partition spec are rewritten under their own spec: under the table's current one they would
-  scatter over its partitions, and an evolved table could end with more files than before.
+  scatter over its partitions, and an evolved table could end with more files than before. With `output-spec-id` they
+  come under that one, all of them grouped together as if they had no partition (Iceberg does so); how many files that
+  gives is only known when it is done, so a gain is not asked for.
 - A file above the maximum size is split only within a group that leaves fewer files all the same; splitting alone
   never does. Where it would spoil its group's gain, the group goes without it. With `split_oversized` (a person asked
   for the rewrite) it is a group of its own then, if parts of it fit between minimum and maximum size.
@@ -30,13 +32,13 @@ Such a group may leave as many files as it had, and never more (but for oversize
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from lakehouse_maintenance.model.deletes import DeleteIndex
 from lakehouse_maintenance.model.files import LiveFile, TableState
-from lakehouse_maintenance.model.plans import FileGroup, PlannedFile
-from lakehouse_maintenance.planning.rewrite_options import RewriteOptions, unsupported_options
+from lakehouse_maintenance.model.plans import MOVED, FileGroup, PlannedFile
+from lakehouse_maintenance.planning.rewrite_options import RewriteOptions
 from lakehouse_maintenance.planning.sizing import MARGIN, expected_bytes, in_order, output_files, parts
 
 __all__ = [
@@ -49,7 +51,6 @@ __all__ = [
     "output_files",
     "plan_groups",
     "recheck",
-    "unsupported_options",
 ]
 
 NOT_PARQUET = "not Parquet: the embedded engine rewrites Parquet files only"
@@ -74,11 +75,15 @@ class LeftAlone:
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """What one look at a table's files gives. `fewer_deletes`: delete files that reach rewritten files alone."""
+    """What one look at a table's files gives. `fewer_deletes`: delete files that reach rewritten files alone.
+
+    `outside`: data files that no row of what was asked for can be in.
+    """
 
     groups: tuple[FileGroup, ...] = ()
     left_alone: tuple[LeftAlone, ...] = ()
     fewer_deletes: int = 0
+    outside: int = 0
 
     @property
     def input_files(self) -> int:
@@ -132,14 +137,22 @@ class _Candidate:
 
 
 def plan_groups(
-    state: TableState, data: Iterable[LiveFile], deletes: DeleteIndex, options: RewriteOptions, *, now_ms: int
+    state: TableState,
+    data: Iterable[LiveFile],
+    deletes: DeleteIndex,
+    options: RewriteOptions,
+    *,
+    now_ms: int,
+    chosen: Callable[[LiveFile], bool] = lambda live: True,
 ) -> GroupPlan:
     """Groups of one table's data files, from one pass over `data`; memory grows with candidates, not with files.
 
     `data`: the live data files of the state's snapshot, `deletes` the delete files of the same. `now_ms`:
-    milliseconds since 1970, for `settle_ms` alone.
+    milliseconds since 1970, for `settle_ms` alone. `chosen`: asked of each file once, when it is read; the others keep
+    their deletes needed, and are neither rewritten nor left alone.
     """
     tally = _Tally()
+    outside = 0
     reached: Counter[tuple[str, int | None]] = Counter()
     partitions: dict[tuple[int, str], list[_Candidate]] = {}
     hot: set[tuple[int, str]] = set()
@@ -151,6 +164,9 @@ def plan_groups(
         planned = _planned(live, applying, options)
         if settled_before is not None and _written_after(settled_before, (live, *applying), state):
             hot.add(live.partition_id)
+        if not chosen(live):
+            outside += 1
+            continue
         if not _is_candidate(planned, options):
             if planned.deletes:
                 tally.add(FEW_DELETES, (planned,))
@@ -159,15 +175,16 @@ def plan_groups(
         if obstacle is not None:
             tally.add(obstacle, (planned,))
             continue
-        partitions.setdefault(live.partition_id, []).append(_Candidate(live, planned))
+        partitions.setdefault(_grouped_by(live, options), []).append(_Candidate(live, planned))
 
     groups: list[FileGroup] = []
     newest: list[int] = []
     for partition_id in sorted(partitions):
         candidates = partitions[partition_id]
-        if partition_id in hot:
-            tally.add(UNSETTLED, (candidate.planned for candidate in candidates))
-            continue
+        unsettled = [candidate for candidate in candidates if candidate.live.partition_id in hot]
+        if unsettled:
+            tally.add(UNSETTLED, (candidate.planned for candidate in unsettled))
+            candidates = [candidate for candidate in candidates if candidate.live.partition_id not in hot]
         times = Counter(candidate.live.path for candidate in candidates)
         if len(times) < len(candidates):
             tally.add(LISTED_TWICE, (c.planned for c in candidates if times[c.live.path] > 1))
@@ -175,13 +192,13 @@ def plan_groups(
         for packed in _pack(candidates, options):
             for group in _choose(partition_id, [candidate.planned for candidate in packed], options, tally):
                 groups.append(group)
-                chosen = {file.path for file in group.files}
-                members = [candidate.live for candidate in packed if candidate.live.path in chosen]
+                grouped = {file.path for file in group.files}
+                members = [candidate.live for candidate in packed if candidate.live.path in grouped]
                 newest.append(max(state.snapshot_times.get(live.snapshot_id, 0) for live in members))
                 for live in members:
                     reached.subtract(d.identity for d in _applying(live, deletes, state))
     unneeded = sum(1 for left in reached.values() if left == 0)
-    return GroupPlan(in_order(groups, newest, options), tally.result(), unneeded)
+    return GroupPlan(in_order(groups, newest, options), tally.result(), unneeded, outside)
 
 
 def recheck(
@@ -203,7 +220,7 @@ def recheck(
         if live is None or (live.size, live.records) != (seen.size, seen.records):
             continue
         applying = _applying(live, deletes, state)
-        if live.partition_id != (group.spec_id, group.partition) or _obstacle(live, applying) is not None:
+        if _grouped_by(live, options) != (group.spec_id, group.partition) or _obstacle(live, applying) is not None:
             continue
         planned = _planned(live, applying, options)
         if _is_candidate(planned, options):
@@ -266,6 +283,12 @@ def _obstacle(data: LiveFile, applying: Iterable[LiveFile]) -> str | None:
     return None
 
 
+def _grouped_by(live: LiveFile, options: RewriteOptions) -> tuple[int, str]:
+    if options.output_spec_id is None or live.spec_id == options.output_spec_id:
+        return live.partition_id
+    return options.output_spec_id, MOVED
+
+
 def _is_small(file: PlannedFile, options: RewriteOptions) -> bool:
     return file.size < options.min_file_size_bytes
 
@@ -326,7 +349,7 @@ def _choose(
     """The files as a group, without those too large where these spoil the gain, and these alone where they are to be
     split; empty where no gain is left."""
     large = [file for file in files if _only_large(file, options)]
-    if not large:
+    if not large or partition_id[1] == MOVED:
         return _worthwhile(partition_id, files, options, tally)
     if _is_enough(files, options) and _leaves_fewer_files(files, options):
         return [_group(partition_id, files, options)]
@@ -354,7 +377,8 @@ def _worthwhile(
         tally.add(TOO_FEW, files)
         return []
     reasons = (file.deletes or file.unordered or _wants_order(file, options) for file in files)
-    if not _leaves_fewer_files(files, options) and not any(reasons):
+    gains = partition_id[1] == MOVED or any(reasons)
+    if not gains and not _leaves_fewer_files(files, options):
         tally.add(NO_GAIN, files)
         return []
     return [_group(partition_id, files, options)]
@@ -385,7 +409,10 @@ def _group(partition_id: tuple[int, str], files: list[PlannedFile], options: Rew
     else:
         # Where deletes are the gain, a rewrite still never turns files into more files.
         expected = min(output_files(size, options), len(files))
-    return FileGroup(partition_id[0], partition_id[1], tuple(files), expected, _why(files, options))
+    why = _why(files, options)
+    if partition_id[1] == MOVED:
+        why += f", to come under partition spec {partition_id[0]}"
+    return FileGroup(partition_id[0], partition_id[1], tuple(files), expected, why)
 
 
 def _why(files: list[PlannedFile], options: RewriteOptions) -> str:

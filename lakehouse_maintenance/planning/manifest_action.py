@@ -26,7 +26,7 @@ def plan_action(
     branch: str,
 ) -> PlannedAction | str:
     """`manifests`: None where nobody can list them now. Raises InputError for options that do not fit the table."""
-    resolved = ManifestOptions.resolve(options, state.properties, state.default_spec_id, state.spec_ids)
+    resolved = ManifestOptions.resolve(options, state.properties, state.default_spec_id, state.specs)
     if "encryption" in state.features:
         return "unsupported: the embedded engine cannot write encrypted manifests"
     listed = [] if manifests is None else manifests(branch)

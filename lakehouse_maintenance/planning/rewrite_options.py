@@ -34,6 +34,8 @@ SORT_ORDER = "sort-order"
 SORT_ORDER_ID = "sort-order-id"
 REORDER_ABOVE = "reorder-above-sequence-number"
 REORDER_TO = "reorder-to-sequence-number"
+OUTPUT_SPEC = "output-spec-id"
+VERIFY_ROWS = "verify-rows"
 
 TARGET_PROPERTY = "write.target-file-size-bytes"
 DEFAULT_TARGET = 512 * MB
@@ -49,6 +51,8 @@ HONOURED = frozenset(
 )
 _OURS = frozenset({SETTLE, SPLIT})
 """Settings that are no options of Iceberg's: they come from the policy and from who asks."""
+_WHERE_GIVEN = frozenset({OUTPUT_SPEC, VERIFY_ROWS})
+"""Options that a plan's settings name only where they change something."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +67,9 @@ class RewriteOptions:
     `sort_order_id`: the id of this very order in the table, if it has one: files that do not carry it are out of order.
     `reorder`: files overlap too much (IM-15): those of a data sequence number above its first number, which is what
     the last such rewrite left behind, are out of order as well; its second number is the head's, for the next time.
+
+    `output_spec_id`: the partition spec that files of other specs are brought under; None: each file keeps its own.
+    `verify_rows`: rows are read and compared after the commit (IM-13).
     """
 
     target_file_size_bytes: int
@@ -86,6 +93,8 @@ class RewriteOptions:
     sort_order: str | None = None
     sort_order_id: int | None = None
     reorder: tuple[int, int] | None = None
+    output_spec_id: int | None = None
+    verify_rows: bool = False
 
     @classmethod
     def resolve(
@@ -98,8 +107,8 @@ class RewriteOptions:
     ) -> RewriteOptions:
         """Option over the table's `write.target-file-size-bytes` over 512 MB; minimum 75 % and maximum 180 % of it.
 
-        Options of Iceberg that cannot be honoured are let through here and told by `unsupported_options`. Raises
-        InputError whose `field` is the option (or property) that is unknown, unreadable, or does not fit the others.
+        Raises InputError whose `field` is the option (or property) that is unknown, unreadable, or does not fit the
+        others.
         """
         for name in options:
             if name not in REWRITE_OPTIONS:
@@ -149,6 +158,8 @@ class RewriteOptions:
             use_starting_sequence_number=_flag(options, STARTING_NUMBER, default=True),
             remove_dangling_deletes=_flag(options, DANGLING, default=True),
             split_oversized=split_oversized,
+            output_spec_id=_count(options, OUTPUT_SPEC, 0, at_least=0) if OUTPUT_SPEC in options else None,
+            verify_rows=_flag(options, VERIFY_ROWS),
         )
 
     def as_text(self) -> dict[str, str]:
@@ -172,6 +183,8 @@ class RewriteOptions:
             DANGLING: _text(self.remove_dangling_deletes),
             SPLIT: _text(self.split_oversized),
             **self._layout_as_text(),
+            **({} if self.output_spec_id is None else {OUTPUT_SPEC: str(self.output_spec_id)}),
+            **({VERIFY_ROWS: "true"} if self.verify_rows else {}),
         }
 
     def _layout_as_text(self) -> dict[str, str]:
@@ -197,7 +210,7 @@ class RewriteOptions:
         if missing:
             raise InputError(f"the plan's options lack {missing[0]!r}", field=missing[0], hint="make the plan anew")
         settle = timedelta(milliseconds=_count(text, SETTLE, 0, at_least=0))
-        given = {name: text[name] for name in HONOURED}
+        given = {name: text[name] for name in HONOURED | (_WHERE_GIVEN & text.keys())}
         options = cls.resolve(given, {}, settle=settle, split_oversized=_flag(text, SPLIT))
         if SORT_ORDER not in text:
             return options
@@ -214,11 +227,6 @@ class RewriteOptions:
             sort_order_id=order_id,
             reorder=reorder,
         )
-
-
-def unsupported_options(options: Mapping[str, str]) -> list[str]:
-    """`name=value` of each option that cannot be honoured yet, in order of name; `resolve` refuses unknown names."""
-    return [f"{name}={value}" for name, value in sorted(options.items()) if name not in HONOURED]
 
 
 def _size(values: Mapping[str, str], name: str, default: int) -> int:

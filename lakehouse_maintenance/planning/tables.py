@@ -35,11 +35,17 @@ from lakehouse_maintenance.planning.expiring import (
 from lakehouse_maintenance.planning.expiry import retention
 from lakehouse_maintenance.planning.manifest_action import ListManifests, plan_action
 from lakehouse_maintenance.planning.metadata_history import MetadataVersions, PruneRequest, plan_prune
+from lakehouse_maintenance.planning.moment import WHERE
 from lakehouse_maintenance.planning.order import in_safe_order
 from lakehouse_maintenance.planning.orphan_action import FindOrphans, plan_orphans
 from lakehouse_maintenance.planning.orphans import OrphanRequest
 from lakehouse_maintenance.planning.position_delete_action import PlanDeletes, plan_position_deletes
-from lakehouse_maintenance.planning.rewrite_options import TARGET, RewriteOptions, unsupported_options
+from lakehouse_maintenance.planning.rewrite_options import (
+    OUTPUT_SPEC,
+    TARGET,
+    VERIFY_ROWS,
+    RewriteOptions,
+)
 from lakehouse_maintenance.planning.sort_orders import resolve
 from lakehouse_maintenance.planning.triggers import (
     OVERLAP_MEASURES,
@@ -75,9 +81,10 @@ class Request:
 
     `actions`: those, due or not. `options`: of rewrite_data_files, over the policy's, by Iceberg's names; `by_action`:
     of the other actions likewise (config.action_options). `engine`: `auto`, `embedded`, `spark`, or None for the
-    policy's. `where`, `strategy`, `sort_order`: as on the command line, None where not given. `branch`: whose head is
-    rewritten, and whose own snapshots expire; None: main, and all of the table. `leave_out`: actions that the policies
-    make due and somebody else takes care of.
+    policy's. `where`: as on the command line; whoever plans a table resolves its moments first
+    (moment.resolve_moments). `strategy`, `sort_order`: as on the command line, None where not given. `branch`: whose
+    head is rewritten, and whose own snapshots expire; None: main, and all of the table. `leave_out`: actions that the
+    policies make due and somebody else takes care of.
     """
 
     actions: tuple[Action, ...] | None = None
@@ -254,9 +261,10 @@ def _rewrite(
     """The planned rewrite of data files, or why there is none."""
     policy = subject.policy.rewrite_data_files
     is_request = asked.actions is not None
-    given = {**policy.options, **asked.options}
+    verification = {VERIFY_ROWS: "true"} if policy.verification == "rows" else {}
+    given = {**verification, **policy.options, **asked.options}
     options = RewriteOptions.resolve(given, subject.state.properties, settle=policy.settle, split_oversized=is_request)
-    obstacle = _unsupported(subject, asked, given)
+    obstacle = _unsupported(subject, asked)
     if obstacle is not None:
         return f"unsupported: {obstacle}"
     options = options.with_layout(*_layout(subject, asked))
@@ -276,9 +284,10 @@ def _rewrite(
         waits = cooling(Action.REWRITE_DATA_FILES, subject.policy, subject.last_run_ms, subject.now_ms)
         if waits is not None:
             return f"cooldown: {waits}; due: {reason}"
+    _refuse_unknown_spec(options, subject.state)
     plan = groups(options)
     if not plan.groups:
-        return f"nothing to gain: {_left_alone(plan)}{_dangling(subject.health) if is_main else ''}"
+        return f"nothing to gain: {_left_alone(plan)}{_dangling(subject.health) if is_main else ''}{_outside(plan)}"
     if not is_request and not _gains(plan, policy.min_gain):
         return f"gain below min_gain: {_gain(plan)}; min_gain is {policy.min_gain}"
     return PlannedAction(
@@ -296,15 +305,30 @@ def _rewrite(
             bytes_per_second=throughput.bytes_per_second,
             basis=throughput.basis,
         ),
-        options=options.as_text(),
+        options={**options.as_text(), **({} if asked.where is None else {WHERE: asked.where})},
         groups=plan.groups,
         branch=subject.state.branch,
+        notes=() if asked.where is None else (f"where chose files, never rows{_outside(plan)}",),
     )
 
 
 def _of_overlap(triggers: Iterable[Trigger]) -> list[Trigger]:
     """Those that look at how far files overlap, which only another order of rows changes."""
     return [trigger for trigger in triggers if trigger.of in OVERLAP_MEASURES]
+
+
+def _refuse_unknown_spec(options: RewriteOptions, state: TableState) -> None:
+    wanted = options.output_spec_id
+    if wanted is None:
+        return
+    if wanted not in state.specs:
+        known = ", ".join(map(str, sorted(state.specs)))
+        raise InputError(f"the table has no partition spec {wanted}", field=OUTPUT_SPEC, hint=f"its specs: {known}")
+    why = state.specs[wanted]
+    if why is not None:
+        raise InputError(
+            f"no rows can be written under partition spec {wanted}: {why}", field=OUTPUT_SPEC, hint="name another spec"
+        )
 
 
 def _layout(subject: Subject, asked: Request) -> tuple[str, SortOrder | None, int | None]:
@@ -426,7 +450,7 @@ def _set_properties(subject: Subject) -> PlannedAction | str:
     )
 
 
-def _unsupported(subject: Subject, asked: Request, options: Mapping[str, str]) -> str | None:
+def _unsupported(subject: Subject, asked: Request) -> str | None:
     """What this release cannot do safely, and who can; None where nothing stands against the rewrite."""
     state = subject.state
     if state.features:
@@ -438,11 +462,6 @@ def _unsupported(subject: Subject, asked: Request, options: Mapping[str, str]) -
         engine = choice if engine == "auto" else engine
     if engine == "spark":
         return "the spark engine is not part of this release"
-    if asked.where is not None:
-        return "where is not part of this release"
-    refused = unsupported_options(options)
-    if refused:
-        return f"this release cannot honour {', '.join(refused)}"
     return None
 
 
@@ -469,6 +488,10 @@ def _left_alone(plan: GroupPlan) -> str:
 
 def _files(count: int) -> str:
     return f"{count} file" if count == 1 else f"{count} files"
+
+
+def _outside(plan: GroupPlan) -> str:
+    return f"; {_files(plan.outside)} cannot hold rows that where is true for" if plan.outside else ""
 
 
 def _dangling(health: TableHealth) -> str:

@@ -103,6 +103,7 @@ def _commit_another_row_count(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(replacing, "_add", add)
 
 
+@pytest.mark.requirement("IM-13")
 @pytest.mark.parametrize(
     ("fault", "check"),
     [

@@ -9,7 +9,7 @@ import pytest
 from lakehouse_maintenance.model.errors import InputError
 from lakehouse_maintenance.planning import compaction
 from lakehouse_maintenance.planning.compaction import output_files, recheck
-from lakehouse_maintenance.planning.rewrite_options import RewriteOptions, unsupported_options
+from lakehouse_maintenance.planning.rewrite_options import RewriteOptions
 from lakehouse_maintenance_tests.planning_facts import (
     HOUR,
     MB,
@@ -114,15 +114,17 @@ class TestOptions:
             "rewrite-job-order": "Bytes-Asc",
             "remove-dangling-deletes": "false",
             "max-concurrent-file-group-rewrites": "4",
+            "output-spec-id": "3",
+            "verify-rows": "True",
         }
         resolved = RewriteOptions.resolve(given, {}, split_oversized=True)
         assert (resolved.use_starting_sequence_number, resolved.remove_dangling_deletes) == (False, False)
         assert (resolved.partial_progress, resolved.max_commits, resolved.max_failed_commits) == (True, 3, 3)
         assert (resolved.job_order, resolved.max_concurrent_groups) == ("bytes-asc", 4)
+        assert (resolved.output_spec_id, resolved.verify_rows) == (3, True)
         assert RewriteOptions.from_text(resolved.as_text()) == resolved
         none = RewriteOptions.resolve({**given, "partial-progress.max-failed-commits": "0"}, {})
         assert none.max_failed_commits == 0
-        assert not set(unsupported_options({**given, "partial-progress.max-failed-commits": "0"}))
 
 
 class TestOutputFiles:

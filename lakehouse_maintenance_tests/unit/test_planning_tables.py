@@ -234,13 +234,8 @@ class TestUnsupported:
         (action,) = plan(about, request=Request(strategy="binpack")).actions
         assert "sort-order" not in action.options
 
-    def test_binpack_over_a_sorting_policy_and_where(self):
-        assert "where" in why(subject(), Request(where="a > 1"))
+    def test_binpack_over_a_sorting_policy(self):
         assert plan(subject(rewrite={"strategy": "sort"}), request=Request(strategy="binpack")).actions
-
-    def test_options(self):
-        reason = why(subject(rewrite={"options": {"output-spec-id": "1"}}))
-        assert reason == "unsupported: this release cannot honour output-spec-id=1"
 
 
 class TestBlocks:

@@ -79,12 +79,12 @@ class OutputFolder:
         folder = inputs[0].path.rpartition("/")[0] + "/"
         plain = not isinstance(self._provider, ObjectStoreLocationProvider)
         below = folder.removeprefix(root) if plain and folder.startswith(root) else ""
-        self._below = "" if _is_cut(below) else below
+        self._below = "" if is_cut(below) else below
 
     def new_path(self) -> str:
         """A path that nothing uses."""
         path = self._provider.new_data_location(f"{self._below}{uuid.uuid4()}.parquet")
-        if _is_cut(path):
+        if is_cut(path):
             raise UnsupportedError(f"{path} has a character that cannot be written to", field=path)
         return path
 
@@ -115,7 +115,7 @@ class OutputPaths:
         return path
 
 
-def _is_cut(path: str) -> bool:
+def is_cut(path: str) -> bool:
     """PyIceberg takes what follows these for no part of the key: every output would go to one and the same object."""
     return "?" in path or "#" in path
 

@@ -31,7 +31,9 @@ from lakehouse_maintenance.engines.embedded_iceberg.output import (
     OutputPaths,
     columns_worth_a_dictionary,
 )
+from lakehouse_maintenance.engines.embedded_iceberg.partitioning import Partitioning
 from lakehouse_maintenance.engines.embedded_iceberg.positions import Positions
+from lakehouse_maintenance.engines.embedded_iceberg.repartition import Repartition
 from lakehouse_maintenance.engines.embedded_iceberg.schema import Projection, file_schema, table_schema
 from lakehouse_maintenance.engines.embedded_iceberg.sort_keys import SortKeys
 from lakehouse_maintenance.engines.embedded_iceberg.sorting import ExternalSort
@@ -58,11 +60,12 @@ _ARROW_BYTES_A_BYTE = 8
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """What to rewrite: live data files of one partition, as one reading of the table saw them.
+    """What to rewrite: live data files, as one reading of the table saw them.
 
     `sequence_number`: of the snapshot that was read; None where outputs get that of our commit. `roll_bytes`: an output
     is closed once it has this many bytes, whatever was expected. `order`: of the rows in the outputs, None to keep that
-    of the inputs; `sort_order_id`: its id in the table, if it has one.
+    of the inputs; `sort_order_id`: its id in the table, if it has one. `output_spec`: the partition spec that the rows
+    come under; None: the files' own partition, which they share then.
     """
 
     files: tuple[LiveFile, ...]
@@ -71,6 +74,7 @@ class Group:
     roll_bytes: int
     order: SortOrder | None = None
     sort_order_id: int | None = None
+    output_spec: int | None = None
 
     @property
     def bytes(self) -> int:
@@ -122,6 +126,8 @@ class Rewriter:
 
     def demand(self, group: Group) -> Demand:
         """How much of the cores and of the memory limit the group takes, which never depends on other groups."""
+        if group.output_spec is not None:
+            return Demand(self._workers(self.threads, self.memory_limit // 2), self.memory_limit)
         if group.order is not None:
             workers = self._workers(max(1, group.expected_files), self.memory_limit // 2)
             writing = workers * _COPIES * self._buffer(workers, self.memory_limit // 2)
@@ -142,13 +148,25 @@ class Rewriter:
         loaded = load_deletes(group.files, deletes, opener, self.table, self.demand(group).memory)
         paths = OutputPaths(OutputFolder(self.table, group.files), self.announce)
         stop = Stop(self.stop)
-        if group.order is None:
+        partition_type = None
+        if group.output_spec is not None:
+            partitioning = Partitioning(self.table, group.output_spec, self._schema())
+            partition_type = partitioning.avro
+            outputs = self._under_a_spec(group, partitioning, loaded, opener, stop)
+        elif group.order is None:
             outputs = self._in_place(group, loaded, opener, paths, stop)
         else:
             outputs = self._sorted(group, group.order, loaded, opener, paths, stop)
         rows = sum(output["record_count"] for output in outputs)
         self._check_rows(group.files, loaded, rows)
-        return Replacement(group.files, loaded.applied, tuple(outputs), group.sequence_number, rows)
+        applied, number = loaded.applied, group.sequence_number
+        return Replacement(group.files, applied, tuple(outputs), number, rows, partition_type=partition_type)
+
+    def rows(self, files: Sequence[LiveFile], deletes: DeleteIndex) -> Iterator[pa.RecordBatch]:
+        """The files' rows with their deletes applied, in the table's schema. Raises as `rewrite`."""
+        opener = Opener(self.storage, self.table.io)
+        loaded = load_deletes(files, deletes, opener, self.table, self.memory_limit)
+        return self._read_run(files, self._schema(), loaded, opener, Stop(self.stop))
 
     @property
     def _name(self) -> str:
@@ -185,19 +203,65 @@ class Rewriter:
         paths.reserve(ranges)
         with ExternalSort(schema, keys, self._sorted_bytes(group), len(parts), workers, estimated) as sort:
 
-            def read(files: Sequence[LiveFile]) -> list[None]:
-                buffer = sort.buffer()
-                batches = self._read_run(files, schema, deletes, opener, stop)
-                for batch in read_ahead(batches, _READ_AHEAD_BATCHES, stop):
-                    buffer.add(batch)
-                return []
-
             def write(batches: Iterator[pa.RecordBatch]) -> list[dict[str, Any]]:
                 return self._write(batches, schema, group, None, form, paths, stop)
 
-            _each(read, parts, len(parts), stop)
-            sort.finish()
+            self._gather(sort, parts, schema, deletes, opener, stop)
             return _each(write, sort.ranges(ranges), workers, stop)
+
+    def _gather(
+        self,
+        sort: ExternalSort,
+        parts: Sequence[Sequence[LiveFile]],
+        schema: pa.Schema,
+        deletes: Deletes,
+        opener: Opener,
+        stop: Stop,
+    ) -> None:
+        def read(files: Sequence[LiveFile]) -> list[None]:
+            buffer = sort.buffer()
+            batches = self._read_run(files, schema, deletes, opener, stop)
+            for batch in read_ahead(batches, _READ_AHEAD_BATCHES, stop):
+                buffer.add(batch)
+            return []
+
+        _each(read, parts, len(parts), stop)
+        sort.finish()
+
+    def _under_a_spec(
+        self, group: Group, partitioning: Partitioning, deletes: Deletes, opener: Opener, stop: Stop
+    ) -> list[dict[str, Any]]:
+        """Each row into its partition of the spec. Rows are sorted as a whole first: partitions keep their order."""
+        schema = self._schema()
+        memory = self.memory_limit // 2
+        workers = self._workers(self.threads, memory)
+        repartition = Repartition(
+            table=self.table,
+            schema=schema,
+            partitioning=partitioning,
+            form=self._format(group.files[0], opener, self._buffer(workers, memory)),
+            gather_bytes=max(_LEAST_ROW_GROUP, self.memory_limit // (2 * _COPIES)),
+            roll_bytes=group.roll_bytes,
+            sort_order_id=group.sort_order_id,
+            threads=workers,
+            announce=self.announce,
+            written=self.written,
+        )
+
+        def write(batches: Iterator[pa.RecordBatch]) -> list[dict[str, Any]]:
+            try:
+                return repartition.write(read_ahead(batches, _READ_AHEAD_BATCHES, stop), stop)
+            except (pa.ArrowException, OSError) as error:
+                raise StorageError(f"a data file cannot be written: {error}", field=self._name) from error
+
+        if group.order is None:
+            return write(self._read_run(group.files, schema, deletes, opener, stop))
+        keys = SortKeys(group.order, self.table.schema(), schema)
+        parts = split(group.files, max(1, min(self.threads, len(group.files))))
+        estimated = _ARROW_BYTES_A_BYTE * group.bytes
+        with ExternalSort(schema, keys, self._sorted_bytes(group), len(parts), 1, estimated) as sort:
+            self._gather(sort, parts, schema, deletes, opener, stop)
+            return [record for batches in sort.ranges(1) for record in write(batches)]
 
     def _sorted_bytes(self, group: Group) -> int:
         """Arrow bytes that are held to be sorted; what is more is spilled."""
