@@ -178,6 +178,49 @@ def test_equal_rows_spread_over_the_ranges():
     assert all(80 <= size <= 120 for size in sizes), sizes
 
 
+def _held_at_once(monkeypatch) -> list[int]:
+    """Bytes of each batch that sorting puts together from several."""
+    held: list[int] = []
+    for name in ("_combined", "_concatenated"):
+        real = getattr(sorting, name)
+
+        def together(batches, schema, real=real):
+            held.append(sum(batch.nbytes for batch in batches))
+            return real(batches, schema)
+
+        monkeypatch.setattr(sorting, name, together)
+    return held
+
+
+def test_a_key_whose_rows_are_the_large_ones_fits_too(monkeypatch):
+    """A block is cut by what its rows take, not by the mean of all: else a merge holds all rows of such a key."""
+    held = _held_at_once(monkeypatch)
+    memory, batches = 4 << 20, 100
+    rows = [(1, "x" * 20_000, *[None] * 7)] * 10 + [(0, "", *[None] * 7)] * 1990
+    batch = batch_of(rows, 0)
+    keys = SortKeys(SortOrder((SortField(("i",)),)), TABLE, SCHEMA)
+    with ExternalSort(SCHEMA, keys, memory, 1, 1, batches * batch.nbytes) as made:
+        buffer = made.buffer()
+        for _ in range(batches):
+            buffer.add(batch)
+        made.finish()
+        assert sum(one.num_rows for part in made.ranges(2) for one in part) == batches * 2000
+        assert made.spilled_bytes > 4 * memory
+    assert max(held) <= memory + batch.nbytes
+
+
+def test_what_several_readers_hold_is_never_one_batch_beyond_its_limit(monkeypatch):
+    """Arrow's texts have 32-bit offsets: with much memory, buffers together hold more than fits one batch."""
+    held = _held_at_once(monkeypatch)
+    monkeypatch.setattr(sorting, "_LARGEST_RUN", 40_000)
+    values = [(number * 7919 % 400, "text" * 9, *[None] * 7) for number in range(400)]
+    assert 40_000 < batch_of(values, 0).nbytes < 80_000, "each buffer fits, both do not"
+    found, spilled = sort(values, SortOrder((SortField(("i",)),)), 1 << 30, 2, 50)
+    assert [row["i"] for row in found] == list(range(400))
+    assert spilled
+    assert max(held) <= 40_000
+
+
 def test_a_full_disk_says_where_to_look(monkeypatch):
     from lakehouse_maintenance.model.errors import StorageError
 

@@ -30,7 +30,7 @@ from lakehouse_maintenance.model.errors import StorageError
 _SMALLEST_BLOCK = 128 << 10
 _LARGEST_BLOCK = 8 << 20
 _LARGEST_RUN = 1 << 30
-"""Texts of one run have to fit 32-bit offsets."""
+"""Texts of what becomes one batch have to fit 32-bit offsets, however much memory there is."""
 _BATCH_BYTES = 8 << 20
 _MARKS = 32
 """Rows of a block by whose keys ranges are cut."""
@@ -55,7 +55,7 @@ class ExternalSort(AbstractContextManager["ExternalSort"]):
         # A merge holds one block of every run, and their concatenation.
         runs = estimated_bytes // self._buffer_bytes + readers
         self._block_bytes = min(max(memory // (2 * writers * runs), _SMALLEST_BLOCK), _LARGEST_BLOCK)
-        self._most_runs = max(2, memory // (2 * writers * self._block_bytes))
+        self._most_runs = max(2, min(memory // (2 * writers), _LARGEST_RUN) // self._block_bytes)
         self._buffers: list[Buffer] = []
         self._runs: list[_Run] = []
         self._spill: _Spill | None = None
@@ -95,23 +95,27 @@ class ExternalSort(AbstractContextManager["ExternalSort"]):
         order = argsort(self._keys.levels(rows))
         run = _Run(self._spill)
         for start, stop in _cuts(rows, self._block_bytes):
-            run.write(_take(rows, order[start:stop]), self._keys)
+            for block in _halved(_take(rows, order[start:stop]), self._block_bytes):
+                run.write(block, self._keys)
         with self._lock:
             self._runs.append(run)
 
     def finish(self) -> None:
         """All rows have come."""
-        left = [batch for buffer in self._buffers for batch in buffer.taken()]
+        left = [batches for buffer in self._buffers if (batches := buffer.taken())]
         self._buffers = []
-        if self._spill is not None:
-            if left:
-                self.spill(left)
+        if self._spill is not None or sum(batch.nbytes for batches in left for batch in batches) > _LARGEST_RUN:
+            # Each by itself: what several readers hold is more than one batch can.
+            for batches in left:
+                self.spill(batches)
             self.rows = sum(run.rows for run in self._runs)
             self._merge_to_fit()
             return
         if left:
-            self._keys.fit(left)
-            rows = _combined(left, self._schema)
+            batches = [batch for held in left for batch in held]
+            left.clear()
+            self._keys.fit(batches)
+            rows = _combined(batches, self._schema)
             share = -(-rows.num_rows // self._readers)
             with ThreadPoolExecutor(self._readers, thread_name_prefix="sort") as pool:
                 slices = [rows.slice(start, share) for start in range(0, rows.num_rows, share)]
@@ -177,8 +181,8 @@ class ExternalSort(AbstractContextManager["ExternalSort"]):
             assert self._spill is not None, "runs are on disk"
             longer = _Run(self._spill)
             for batch in self._merge(part, [0] * len(part), [run.rows for run in part]):
-                for start, stop in _cuts(batch, self._block_bytes):
-                    longer.write(batch.slice(start, stop - start), self._keys)
+                for block in _halved(batch, self._block_bytes):
+                    longer.write(block, self._keys)
             self._runs.append(longer)
 
 
@@ -392,3 +396,14 @@ def _cuts(rows: pa.RecordBatch, size: int, count: int | None = None) -> Iterator
     step = max(1, size // mean)
     for start in range(0, total, step):
         yield start, min(start + step, total)
+
+
+def _halved(batch: pa.RecordBatch, size: int) -> Iterator[pa.RecordBatch]:
+    """Slices of no more than twice `size` bytes, or of one row. Sorted rows are not of like size: those of one key may
+    be the large ones, and a merge holds a block of every run at once."""
+    if batch.num_rows < 2 or batch.nbytes <= 2 * size:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from _halved(batch.slice(0, half), size)
+    yield from _halved(batch.slice(half), size)
