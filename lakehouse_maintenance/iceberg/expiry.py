@@ -32,6 +32,7 @@ from lakehouse_maintenance.iceberg.commit import LOOKED, load_for_commit, pause
 from lakehouse_maintenance.iceberg.manifests import BlobCache, ManifestFile, ManifestReader
 from lakehouse_maintenance.iceberg.metadata import Metadata, Snapshot
 from lakehouse_maintenance.iceberg.references import kind_of, references
+from lakehouse_maintenance.iceberg.values import column_ids, column_types
 from lakehouse_maintenance.model.errors import CommitConflictError, CommitUnknownError, LakehouseError
 from lakehouse_maintenance.model.forms import FormIndex
 from lakehouse_maintenance.model.names import TableName
@@ -275,16 +276,32 @@ class ExpireCommit:
 
 
 def unused(metadata: Metadata, reader: ManifestReader, expired: frozenset[int]) -> tuple[list[int], list[int]]:
-    """Ids of schemas and partition specs that nothing needs once the snapshots are gone (clean_expired_metadata)."""
+    """Ids of schemas and partition specs that nothing needs once the snapshots are gone (clean_expired_metadata).
+
+    An equality delete compares columns that were dropped since, too (Iceberg spec: Equality Delete Files): what they
+    are, older schemas alone tell.
+    """
     kept = [snapshot for snapshot in metadata.snapshots.values() if snapshot.snapshot_id not in expired]
     schemas = {int(schema["schema-id"]) for schema in metadata.raw.get("schemas") or ()}
     schemas -= {snapshot.schema_id for snapshot in kept if snapshot.schema_id is not None}
     schemas.discard(int(metadata.raw.get("current-schema-id", 0)))
-    specs = set(metadata.specs) - {manifest.spec_id for manifest in _manifests(reader, kept).values()}
+    manifests = _manifests(reader, kept).values()
+    specs = set(metadata.specs) - {manifest.spec_id for manifest in manifests}
     specs.discard(metadata.default_spec_id)
     if any(snapshot.schema_id is None for snapshot in kept):
         schemas.clear()  # a snapshot of an old writer does not say which schema it has
+    if schemas:
+        deletes = reader.live_files(manifest for manifest in manifests if manifest.deletes)
+        compared = {field_id for delete in deletes for field_id in delete.equality_ids}
+        compared -= set(column_ids(metadata.raw).values())
+        schemas -= {schema_id for schema_id in schemas if compared & _fields_of(metadata, schema_id)}
     return sorted(schemas), sorted(specs)
+
+
+def _fields_of(metadata: Metadata, schema_id: int) -> set[int]:
+    """Ids of the schema's primitive columns."""
+    same = [schema for schema in metadata.raw.get("schemas") or () if int(schema["schema-id"]) == schema_id]
+    return set(column_types({"schemas": same}))
 
 
 def _updates(metadata: Metadata, expiring: Expiring) -> tuple[Any, ...]:
