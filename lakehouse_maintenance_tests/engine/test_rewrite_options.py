@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
 from lakehouse_maintenance import Lakehouse
-from lakehouse_maintenance.engines.embedded_iceberg.rewrite import Demand, Group, Rewriter, cut
+from lakehouse_maintenance.engines.embedded_iceberg.rewrite import Demand, Group, Rewriter, cut, split
 from lakehouse_maintenance.execution.rewriting_groups import _fits, roll_bytes
 from lakehouse_maintenance.iceberg.manifests import ManifestReader
 from lakehouse_maintenance.iceberg.metadata import read_metadata
@@ -317,6 +317,16 @@ def test_an_output_is_not_closed_before_what_was_planned() -> None:
     options = RewriteOptions(100, 75, 180)
     assert roll_bytes(FileGroup(0, "[]", (file,), 8, ""), options) == 140, "half-way from target to maximum"
     assert roll_bytes(FileGroup(0, "[]", (file,), 1, ""), options) == 900, "one file of 800 bytes, and an eighth more"
+
+
+def test_small_files_behind_a_large_one_become_one_output() -> None:
+    """A large one with deletes comes in its turn, not last: it fills several outputs, those behind it a single one."""
+    sizes = [5000, *[10] * 20]
+    files = [LiveFile(f"f{n}", Content.DATA, "PARQUET", 0, "[]", size, size, n, n) for n, size in enumerate(sizes)]
+    runs = split(files, 11)
+    assert [len(run) for run in runs] == [1, 20]
+    assert [file for run in runs for file in run] == files
+    assert [len(run) for run in split(files[1:], 4)] == [5, 5, 5, 5]
 
 
 def test_batches_are_cut_where_outputs_end() -> None:

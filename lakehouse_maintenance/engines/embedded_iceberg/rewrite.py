@@ -384,13 +384,15 @@ def _each(work: Callable[[T], list[R]], items: Sequence[T], workers: int, stop: 
 def split(files: Sequence[LiveFile], runs: int) -> list[list[LiveFile]]:
     """Runs of neighbours of about equal bytes; at most `runs`, none empty."""
     total = sum(file.size for file in files) or 1
-    result: list[list[LiveFile]] = [[]]
-    done = 0
+    result: list[list[LiveFile]] = []
+    done, last = 0, -1
     for file in files:
-        # The middle of a file decides to which run it belongs.
+        # The middle of a file decides to which run it belongs. A file that is larger than a run takes several places:
+        # the small ones behind it are one run all the same.
         index = min(runs - 1, (2 * done + file.size) * runs // (2 * total))
-        if index > len(result) - 1 and result[-1]:
+        if index > last:
             result.append([])
+            last = index
         result[-1].append(file)
         done += file.size
     return result
