@@ -88,8 +88,12 @@ class DanglingDeletes:
             self._oldest_of_all = sequence
 
     def dangling(self) -> list[LiveFile]:
-        """Delete files that no data file seen needs."""
-        return [delete for delete in self._deletes if not self._needed(delete)]
+        """Delete files that no data file seen needs.
+
+        One that is listed more than once is taken out with all of its entries: it stays while one of them is needed.
+        """
+        needed = {delete.identity for delete in self._deletes if self._needed(delete)}
+        return [delete for delete in self._deletes if delete.identity not in needed]
 
     def _needed(self, delete: LiveFile) -> bool:
         if delete.content is Content.EQUALITY_DELETES:

@@ -20,7 +20,18 @@ from lakehouse_maintenance.model.deletes import DanglingDeletes, DeleteIndex
 from lakehouse_maintenance.model.files import Content, LiveFile
 from lakehouse_maintenance.planning.tables import Request
 from lakehouse_maintenance_tests.engine.foreign import Watched, add_entry
-from lakehouse_maintenance_tests.engine.tables import data_paths, delete_rows, ids, lakehouse, many_small_files
+from lakehouse_maintenance_tests.engine.tables import (
+    _commit,
+    _opened,
+    _places,
+    append,
+    data_paths,
+    delete_keys,
+    delete_rows,
+    ids,
+    lakehouse,
+    many_small_files,
+)
 from lakehouse_maintenance_tests.services.spark.equality_delete import write_equality_delete
 from lakehouse_maintenance_tests.services.spark.session import Spark
 
@@ -174,3 +185,25 @@ def test_a_delete_is_needed_by_the_older_entry_of_a_file_that_is_listed_twice() 
     dangling.saw(_file("a", Content.DATA, 0, 1))
     dangling.saw(_file("a", Content.DATA, 0, 3))
     assert dangling.dangling() == []
+
+
+@pytest.mark.requirement("IM-03")
+def test_an_equality_delete_that_is_listed_twice_stays_while_its_younger_entry_is_needed(watched: Watched) -> None:
+    """As a streaming job that commits a checkpoint again leaves it: for the older entry there is nothing left."""
+    many_small_files(watched.catalog, commits=3, partitioned=False)
+    path = delete_keys(watched.catalog, "db.t", pa.table([[1.0, 50.0]], names=["x"]))
+    append(watched.catalog, "db.t", 30, 5000)
+    place = next(iter(_places(watched.catalog, "db.t").values()))
+    _, head, reader = _opened(watched.catalog, "db.t")
+    manifests = [manifest for manifest in reader.manifests(head) if manifest.deletes]
+    (record,) = (entry["data_file"] for manifest in manifests for entry in reader.entries(manifest).records)
+    assert record["file_path"] == path
+    _commit(watched.catalog, "db.t", [(place, record)])
+    before = watched.duckdb()
+    assert len(before) == 5030 - 2
+    options = {"min-input-files": "2", "target-file-size-bytes": "60000", "min-file-size-bytes": "10000"}
+    asked = Request(actions=(Action.REWRITE_DATA_FILES,), options=options)
+    outcome = lakehouse(watched.folder, watched.properties).maintain((), asked).tables[0]
+    assert outcome.status is Status.DONE
+    assert len(_places(watched.catalog, "db.t")) == 2, "the small files became one"
+    assert watched.duckdb() == before
