@@ -52,6 +52,7 @@ from lakehouse_maintenance.model.errors import (
     UnsupportedError,
 )
 from lakehouse_maintenance.model.names import TableName
+from lakehouse_maintenance.model.support import NO_ROW_IDS, OWN_WRITER, UNREADABLE, WOULD_LOSE
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -131,12 +132,6 @@ class AssertLastSequenceNumber(ValidatableTableRequirement):
             raise CommitFailedException(f"last sequence number is {found}, not {self.last_sequence_number}")
 
 
-NO_V3 = "catalog {} has its own way of writing metadata, which is not known to keep format version 3"
-NO_ROW_IDS = (
-    "its metadata has no next-row-id, which format version 3 needs for row lineage (PyIceberg creates such tables, and "
-    "other engines refuse them)"
-)
-
 LOOKED = (CommitConflictError, UnknownTableError, UnsupportedError)
 """What `load_for_commit` raises when it saw how things are; its other errors mean that it saw nothing."""
 
@@ -154,18 +149,18 @@ def obstacle(catalog: Catalog, metadata: Metadata) -> str | None:
     if metadata.format_version < 3:
         return None
     if not catalog.commits_v3:
-        return NO_V3.format(catalog.name)
+        return OWN_WRITER.format(catalog.name)
     if metadata.next_row_id is None:
         return NO_ROW_IDS
     try:
         parsed = TableMetadataUtil.parse_raw(json.dumps(metadata.raw))
     except Exception as error:  # noqa: BLE001  # its models raise errors of many kinds; all mean that they cannot read it
         named = ", ".join(metadata.features) or f"{type(error).__name__}: {error}".splitlines()[0]
-        return f"commits go through PyIceberg, which cannot read this table's metadata: {named}"
+        return UNREADABLE.format(named)
     if not catalog.client_side_commits:
         return None
     lost = lost_paths(metadata.raw, parsed.model_dump(mode="json", by_alias=True))
-    return f"a commit through this catalog would drop {', '.join(lost[:3])} from its metadata" if lost else None
+    return WOULD_LOSE.format(", ".join(lost[:3])) if lost else None
 
 
 def load_for_commit(
@@ -188,14 +183,14 @@ def load_for_commit(
             hint="a table of an old writer: any commit of a current engine gives it one",
         )
     if not catalog.commits_v3 and metadata.format_version > 2:
-        raise UnsupportedError(f"{name}: {NO_V3.format(catalog.name)}", field=str(name))
+        raise UnsupportedError(f"{name}: {OWN_WRITER.format(catalog.name)}", field=str(name))
     if metadata.format_version > 2 and metadata.next_row_id is None:
         raise UnsupportedError(f"{name}: {NO_ROW_IDS}", field=str(name))
     if catalog.client_side_commits:
         lost = lost_paths(metadata.raw, table.metadata.model_dump(mode="json", by_alias=True))
         if lost:
             raise UnsupportedError(
-                f"{name}: a commit through this catalog would drop {', '.join(lost[:3])} from its metadata",
+                f"{name}: {WOULD_LOSE.format(', '.join(lost[:3]))}",
                 field=str(name),
                 hint="commit through a REST catalog, or with the engine that wrote this metadata",
             )

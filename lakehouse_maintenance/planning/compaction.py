@@ -38,10 +38,13 @@ from dataclasses import dataclass, field
 from lakehouse_maintenance.model.deletes import DeleteIndex
 from lakehouse_maintenance.model.files import LiveFile, TableState
 from lakehouse_maintenance.model.plans import MOVED, FileGroup, PlannedFile
+from lakehouse_maintenance.model.support import FOREIGN_DELETES, NOT_PARQUET
 from lakehouse_maintenance.planning.rewrite_options import RewriteOptions
 from lakehouse_maintenance.planning.sizing import MARGIN, expected_bytes, in_order, output_files, parts
 
 __all__ = [
+    "FOREIGN_DELETES",
+    "NOT_PARQUET",
     "GroupPlan",
     "LeftAlone",
     "RewriteOptions",
@@ -53,8 +56,6 @@ __all__ = [
     "recheck",
 ]
 
-NOT_PARQUET = "not Parquet: the embedded engine rewrites Parquet files only"
-FOREIGN_DELETES = "deletes apply to them that are not Parquet: the embedded engine reads Parquet only"
 UNSETTLED = "in partitions written to within the settle time"
 FEW_DELETES = "have deletes, below delete-file-threshold and delete-ratio-threshold"
 TOO_FEW = "too few and too small together: fewer than min-input-files, and not more than one file of the target size"

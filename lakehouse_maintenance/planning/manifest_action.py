@@ -8,6 +8,7 @@ from lakehouse_maintenance.model.actions import Action, Control, Engine
 from lakehouse_maintenance.model.files import TableState
 from lakehouse_maintenance.model.manifests import ManifestFacts
 from lakehouse_maintenance.model.plans import Expected, Inputs, PlannedAction
+from lakehouse_maintenance.model.support import ENCRYPTED_MANIFESTS
 from lakehouse_maintenance.planning.manifests import ManifestOptions, plan_manifests
 
 ListManifests = Callable[[str], Sequence[ManifestFacts]]
@@ -28,7 +29,7 @@ def plan_action(
     """`manifests`: None where nobody can list them now. Raises InputError for options that do not fit the table."""
     resolved = ManifestOptions.resolve(options, state.properties, state.default_spec_id, state.specs)
     if "encryption" in state.features:
-        return "unsupported: the embedded engine cannot write encrypted manifests"
+        return f"unsupported: {ENCRYPTED_MANIFESTS}"
     listed = [] if manifests is None else manifests(branch)
     if not listed:
         return f"nothing to do: branch {branch} has no manifests"

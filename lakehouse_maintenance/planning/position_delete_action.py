@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from lakehouse_maintenance.model.actions import Action, Control, Engine
 from lakehouse_maintenance.model.files import TableState
 from lakehouse_maintenance.model.plans import Expected, Inputs, PlannedAction
+from lakehouse_maintenance.model.support import AT_ONCE, ENCRYPTED_DELETES, ONLY_VECTORS
 from lakehouse_maintenance.planning.position_deletes import PARTIAL_PROGRESS, DeletePlan, resolve
 from lakehouse_maintenance.planning.rewrite_options import RewriteOptions
 
@@ -23,17 +24,13 @@ def plan_position_deletes(
     """`plan_deletes`: None where nobody can look now. Raises InputError for options that do not fit the table."""
     resolved = resolve(options, state.properties)
     if options.get(PARTIAL_PROGRESS, "false").strip().lower() == "true":
-        return f"unsupported: the embedded engine commits all groups of delete files at once; {PARTIAL_PROGRESS}=true"
+        return f"unsupported: {AT_ONCE}"
     if state.format_version == 1:
         return "nothing to do: a table of format version 1 has no delete files"
     if state.format_version >= 3:
-        return (
-            f"unsupported: format version {state.format_version} forbids new position delete files, and keeps one "
-            "deletion vector for each data file, so there is nothing to merge (Spark's procedure does nothing either); "
-            "vectors that nothing needs go with rewrite_data_files"
-        )
+        return f"unsupported: {ONLY_VECTORS}"
     if "encryption" in state.features:
-        return "unsupported: the embedded engine cannot write encrypted files"
+        return f"unsupported: {ENCRYPTED_DELETES}"
     plan = DeletePlan() if plan_deletes is None else plan_deletes(resolved, branch)
     left = "; ".join(f"{count} delete files {why}" for why, count in sorted(plan.left_alone.items()))
     if not plan.groups:

@@ -23,6 +23,7 @@ from lakehouse_maintenance.model.actions import Action
 from lakehouse_maintenance.model.deletes import DanglingDeletes
 from lakehouse_maintenance.model.files import Content, LiveFile
 from lakehouse_maintenance.model.plans import FileGroup, PlannedFile
+from lakehouse_maintenance.model.support import NOT_PARQUET
 from lakehouse_maintenance.planning.compaction import output_files
 from lakehouse_maintenance.planning.rewrite_options import TARGET, RewriteOptions
 
@@ -66,7 +67,6 @@ class DeletePlan:
 
 TOO_FEW = "too few and too small together: fewer than min-input-files, and not more than one file of the target size"
 NO_GAIN = "rewriting would leave no fewer delete files"
-NOT_PARQUET = "not Parquet: the embedded engine rewrites Parquet files only"
 LISTED_TWICE = "listed more than once in the table"
 
 

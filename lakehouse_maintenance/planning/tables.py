@@ -17,6 +17,7 @@ from lakehouse_maintenance.model.intervals import format_size
 from lakehouse_maintenance.model.plans import Expected, Inputs, PlannedAction, Skip, TablePlan
 from lakehouse_maintenance.model.snapshots import MAIN_BRANCH
 from lakehouse_maintenance.model.sort_orders import SortOrder
+from lakehouse_maintenance.model.support import CANNOT_KEEP
 from lakehouse_maintenance.planning.advice import to_set
 from lakehouse_maintenance.planning.blocks import block
 from lakehouse_maintenance.planning.compaction import GroupPlan
@@ -419,6 +420,8 @@ def _expire(subject: Subject, reach: CountReach, asked: Request) -> PlannedActio
 
 def _prune(subject: Subject, versions: Callable[[], MetadataVersions], asked: Request) -> PlannedAction | str:
     """The planned pruning of the metadata history, or why there is none."""
+    if subject.cannot_commit is not None:
+        return f"unsupported: {subject.cannot_commit}"
     policy = subject.policy.prune_metadata
     options = PruneRequest.from_options(asked.options_of(Action.PRUNE_METADATA))
     reason = REQUESTED
@@ -432,6 +435,8 @@ def _prune(subject: Subject, versions: Callable[[], MetadataVersions], asked: Re
 
 def _set_properties(subject: Subject) -> PlannedAction | str:
     """The table properties that the policy wants, or why none is set."""
+    if subject.cannot_commit is not None:
+        return f"unsupported: {subject.cannot_commit}"
     properties = subject.state.properties
     wanted = to_set(subject.policy, subject.health.advice, properties)
     if not wanted:
@@ -454,7 +459,7 @@ def _unsupported(subject: Subject, asked: Request) -> str | None:
     """What this release cannot do safely, and who can; None where nothing stands against the rewrite."""
     state = subject.state
     if state.features:
-        return f"the embedded engine cannot keep: {', '.join(state.features)}"
+        return CANNOT_KEEP.format(", ".join(state.features))
     if subject.cannot_commit is not None:
         return subject.cannot_commit
     engine = asked.engine or "auto"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ from pyiceberg.transforms import IdentityTransform
 
 from lakehouse_maintenance import Lakehouse
 from lakehouse_maintenance.model.actions import Action, Status
+from lakehouse_maintenance.planning.orphans import OrphanRequest
 from lakehouse_maintenance.planning.tables import Request
+from lakehouse_maintenance_tests.engine.stores import LIMITS
 from lakehouse_maintenance_tests.engine.tables import SCHEMA, append, before_commit, ids, lakehouse, many_small_files
 from lakehouse_maintenance_tests.engine.test_expiry import ALL, expire
 from lakehouse_maintenance_tests.services.catalogs import SqlCatalogFactory
@@ -30,7 +33,7 @@ SET = Request(actions=(Action.SET_PROPERTIES,))
 def pair(sql_catalog: SqlCatalogFactory, tmp_path: Path) -> tuple[SqlCatalog, Lakehouse]:
     """The writer's catalog, and ours on the same tables."""
     catalog, properties = sql_catalog()
-    return catalog, lakehouse(tmp_path, properties)
+    return catalog, lakehouse(tmp_path, properties, limits=LIMITS)
 
 
 @pytest.fixture(autouse=True)
@@ -246,3 +249,11 @@ def test_columns_of_types_that_are_not_known_are_named(
     assert (health.features, health.records) == ((name,), 10)
     (skip,) = ours.plan((NAME,), Request(actions=(Action.REWRITE_DATA_FILES,))).tables[0].skipped
     assert name in skip.reason
+    there = set((path.parents[1] / "data").rglob("*.parquet"))
+    stray = path.parents[1] / "data" / "stray.parquet"
+    stray.write_bytes(b"nobody's")
+    any_age = OrphanRequest(older_than=timedelta(0), allow_short_retention=True)
+    outcome = ours.maintain((NAME,), Request(actions=(Action.REMOVE_ORPHAN_FILES,), orphans=any_age)).tables[0]
+    assert outcome.status is Status.DONE, outcome
+    assert set((path.parents[1] / "data").rglob("*.parquet")) == there
+    assert path.with_name("by-hand.metadata.json").exists()

@@ -27,6 +27,7 @@ from lakehouse_maintenance.engines.embedded_iceberg.schema import (
 )
 from lakehouse_maintenance.model.errors import TableUnreadableError, UnsupportedError
 from lakehouse_maintenance.model.files import LiveFile
+from lakehouse_maintenance.model.support import NESTED_KEY
 
 _BATCH_ROWS = 1 << 16
 
@@ -66,12 +67,11 @@ def key_columns(table: Table, delete: LiveFile) -> list[KeyColumn]:
             if fields is not None:
                 break
         else:
-            known = any(key_id in schema.field_ids for schema in older)
-            raise (UnsupportedError if known else TableUnreadableError)(
-                f"{delete.path} compares field {key_id}, which is "
-                + ("in a list or map" if known else "in no schema of the table"),
-                field=".".join(table.name()),
-            )
+            name = ".".join(table.name())
+            if any(key_id in schema.field_ids for schema in older):
+                raise UnsupportedError(NESTED_KEY.format(delete.path, key_id), field=name)
+            wrong = f"{delete.path} compares field {key_id}, which is in no schema of the table"
+            raise TableUnreadableError(wrong, field=name)
         last = fields[-1]
         if not isinstance(last.field_type, PrimitiveType):
             raise UnsupportedError(

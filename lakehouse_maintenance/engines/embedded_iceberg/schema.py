@@ -18,6 +18,7 @@ from pyiceberg.table import Table
 
 from lakehouse_maintenance.model.errors import UnsupportedError
 from lakehouse_maintenance.model.files import LiveFile
+from lakehouse_maintenance.model.support import NO_FIELD_IDS
 
 _FIELD_ID = b"PARQUET:field_id"
 ROW_ID, LAST_UPDATED_ID = 2147483540, 2147483539
@@ -71,7 +72,7 @@ def file_schema(found: pa.Schema, table: Table, path: str) -> pa.Schema:
     mapping = table.name_mapping()
     if any(ids) or mapping is None:
         raise UnsupportedError(
-            f"{path} has columns without field ids",
+            NO_FIELD_IDS.format(path),
             field=".".join(table.name()),
             hint="set the table property schema.name-mapping.default, as Iceberg asks for imported files",
         )
