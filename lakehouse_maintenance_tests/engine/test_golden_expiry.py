@@ -14,7 +14,7 @@ from lakehouse_maintenance.planning.expiring import ExpiryRequest
 from lakehouse_maintenance.planning.tables import Request
 from lakehouse_maintenance_tests.engine.conformance import (
     TABLES,
-    Seen,
+    kept,
     open_golden,
     readable_by,
     recorded_rows,
@@ -51,12 +51,6 @@ def reachable(table: Table) -> set[str]:
             found.add(manifest.manifest_path)
             found |= {e.data_file.file_path for e in manifest.fetch_manifest_entry(table.io, discard_deleted=True)}
     return found
-
-
-def kept(everything: Seen, table: Table) -> Seen:
-    """What was recorded of the snapshots and refs that are left."""
-    left = {snapshot.snapshot_id for snapshot in table.metadata.snapshots}
-    return {at: rows for at, rows in everything.items() if at == "current" or at in left or at in table.metadata.refs}
 
 
 @pytest.mark.parametrize("name", list(TABLES))

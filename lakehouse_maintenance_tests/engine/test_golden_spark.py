@@ -20,6 +20,7 @@ from lakehouse_maintenance_tests.engine.conformance import (
     seen,
     spark_sees,
     table_name,
+    written_to,
 )
 from lakehouse_maintenance_tests.golden.fixture import CATALOG, WAREHOUSE
 from lakehouse_maintenance_tests.services.catalogs import SqlCatalogFactory
@@ -147,36 +148,14 @@ def _entries_before(spark: Spark, at: str, snapshot_id: int | None) -> dict[str,
 def test_spark_appends_deletes_merges_and_maintains(
     attached: Spark, lakehouse: CompactedLakehouse, name: str, delete_mode: str, merge_mode: str
 ) -> None:
-    recorded = lakehouse[name].recorded
-    at, table = recorded.spark_name, recorded.spark_name.removeprefix(f"`{CATALOG}`.")
-    rows = [json.loads(row) for row in attached.rows(at)]
-
-    def check() -> None:
-        assert seen(attached.rows(at)) == seen([_canonical(row) for row in rows])
-
-    modes = f"'write.delete.mode' = '{delete_mode}', 'write.merge.mode' = '{merge_mode}'"
-    attached.sql(f"ALTER TABLE {at} SET TBLPROPERTIES ({modes})")
-    attached.sql(f"INSERT INTO {at} SELECT * FROM {at} WHERE id IN (0, 10, 15)")
-    rows += [row for row in rows if row["id"] in (0, 10, 15)]
-    attached.sql(f"DELETE FROM {at} WHERE id < 30 AND id % 7 = 1")
-    rows = [row for row in rows if not (row["id"] is not None and row["id"] < 30 and row["id"] % 7 == 1)]
-    attached.sql(
-        f"""MERGE INTO {at} t USING (SELECT explode(array(2, 10, 11, 1000000001)) AS id) s ON t.id = s.id
-        WHEN MATCHED AND s.id % 2 = 0 THEN DELETE WHEN MATCHED THEN UPDATE SET id = t.id + 1000
-        WHEN NOT MATCHED AND s.id > 1000 THEN INSERT (id) VALUES (s.id)"""
-    )
-    rows = [{**row, "id": 1011} if row["id"] == 11 else row for row in rows if row["id"] not in (2, 10)]
-    rows.append({**dict.fromkeys(rows[0]), "id": 1000000001})
-    check()
-
+    at = lakehouse[name].recorded.spark_name
+    table = at.removeprefix(f"`{CATALOG}`.")
+    expected = written_to(attached, at, delete_mode, merge_mode)
+    assert seen(attached.rows(at)) == expected
     attached.sql(f"CALL golden.system.rewrite_data_files(table => '{table}', options => map('min-input-files', '2'))")
     call = f"CALL golden.system.expire_snapshots(table => '{table}', older_than => {FUTURE}, retain_last => 1)"
     assert attached.sql(call).collect()[0]["deleted_data_files_count"] > 0
-    check()
-
-
-def _canonical(row: Row) -> str:
-    return json.dumps(row, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    assert seen(attached.rows(at)) == expected
 
 
 def test_spark_writes_to_a_branch_and_expires_by_the_refs_own_rules(
