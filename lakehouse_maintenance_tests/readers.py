@@ -80,6 +80,14 @@ def read_duckdb(
     return canonical_rows(arrow)
 
 
+def duckdb_query(metadata_location: str, query: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+    """Rows of a query on a local table through DuckDB; `{}` in it is the table."""
+    scan = f"iceberg_scan({sql_text(_local_path(metadata_location))})"
+    connection = _duckdb_connection({})
+    with _DUCKDB_LOCK:
+        return connection.execute(query.replace("{}", scan), list(parameters)).fetchall()
+
+
 def read_spark(spark: Spark, table: str, *, snapshot_id: int | None = None, ref: str | None = None) -> list[str]:
     """Canonical rows through Spark; `table` is the full name in Spark's quoting, its catalog attached before."""
     return spark.rows(table, snapshot_id=snapshot_id, ref=ref)
