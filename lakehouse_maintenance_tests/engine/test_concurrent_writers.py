@@ -1,15 +1,16 @@
-"""Writers that commit all the time, beside compaction and expiry, on every catalog: no row is lost or doubled."""
+"""Writers that commit all the time, beside every action that commits, on every catalog: no row is lost or doubled."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
-from pyiceberg.exceptions import CommitFailedException, ValidationException
+from pyiceberg.exceptions import CommitFailedException, CommitStateUnknownException, ValidationException
 
 from lakehouse_maintenance.execution.verify import live_files_present
 from lakehouse_maintenance.iceberg.manifests import ManifestReader
@@ -20,8 +21,15 @@ from lakehouse_maintenance.planning.tables import Request
 from lakehouse_maintenance.storage import Storage
 from lakehouse_maintenance_tests.engine.tables import append, data_paths, ids, lakehouse, many_small_files
 from lakehouse_maintenance_tests.services.catalogs import AnyCatalog
+from lakehouse_maintenance_tests.stateful.row_writer import RowWriter
 
 COMPACT = Request(actions=(Action.REWRITE_DATA_FILES,), options={"rewrite-all": "true"})
+IN_PARTS = Request(actions=COMPACT.actions, options={**COMPACT.options, "partial-progress.enabled": "true"})
+DELETES = Request(
+    actions=(Action.REWRITE_POSITION_DELETE_FILES,),
+    by_action={Action.REWRITE_POSITION_DELETE_FILES: {"rewrite-all": "true"}},
+)
+MANIFESTS = Request(actions=(Action.REWRITE_MANIFESTS,))
 EXPIRE = Request(actions=(Action.EXPIRE_SNAPSHOTS,))
 ROUNDS = 2
 """Compactions and expiries that get through while the writers work."""
@@ -67,13 +75,28 @@ class Writer(threading.Thread):
             except (CommitFailedException, ValidationException):
                 # PyIceberg's own validation calls what a compaction moved a conflict as well.
                 self.conflicts += 1
+            except CommitStateUnknownException:
+                if self.arrived():
+                    self.acknowledge()
+                    return
             except FileNotFoundError:
                 # Slower than the seconds of retention here: the snapshot it read is expired. It starts again; whether
                 # anything that is needed is gone is what `missing_files` and the rows tell.
                 self.outrun += 1
 
     def attempt(self) -> None:
+        """One try; whoever gets past it calls `acknowledge`."""
         raise NotImplementedError
+
+    def arrived(self) -> bool:
+        """Whether the last try is in the table, where its answer was lost."""
+        raise NotImplementedError
+
+    def acknowledge(self) -> None:
+        raise NotImplementedError
+
+    def has(self, row: int) -> bool:
+        return len(self.catalog.load_table("db.t").scan(row_filter=f"id = {row}").to_arrow()) > 0
 
 
 class Appender(Writer):
@@ -86,24 +109,57 @@ class Appender(Writer):
 
     def attempt(self) -> None:
         append(self.catalog, "db.t", self.next, STEP)  # type: ignore[arg-type]
+        self.acknowledge()
+
+    def arrived(self) -> bool:
+        return self.has(self.next)
+
+    def acknowledge(self) -> None:
         self.acknowledged.append(self.next)
         self.next += STEP
 
 
 class Deleter(Writer):
-    """Takes one row after another of those that were there at the start. `gone`: ids whose delete was acknowledged."""
+    """Takes one row after another of its own. `gone`: ids whose delete was acknowledged."""
 
-    def __init__(self, on: AnyCatalog, rows: int) -> None:
+    def __init__(self, on: AnyCatalog, rows: Sequence[int]) -> None:
         super().__init__(on)
-        self.left = list(range(0, rows, 3))
+        self.left = list(rows)
         self.gone: list[int] = []
 
     def attempt(self) -> None:
         if not self.left:
             self.stopping.wait(0.05)
             return
-        self.catalog.load_table("db.t").delete(f"id = {self.left[0]}")
+        self.delete(self.left[0])
+        self.acknowledge()
+
+    def delete(self, row: int) -> None:
+        """Copies the file."""
+        self.catalog.load_table("db.t").delete(f"id = {row}")
+
+    def arrived(self) -> bool:
+        return not self.has(self.left[0])
+
+    def acknowledge(self) -> None:
         self.gone.append(self.left.pop(0))
+
+
+class PositionDeleter(Deleter):
+    """As engines do that merge on read: the file stays, and a position in it goes."""
+
+    def delete(self, row: int) -> None:
+        table = self.catalog.load_table("db.t")
+        writer = RowWriter(self.catalog, "db.t")
+        for task in table.scan(row_filter=f"id = {row}").plan_files():
+            with table.io.new_input(task.file.file_path).open() as stream:
+                held = pq.read_table(stream, columns=["id"])["id"].to_pylist()
+            if row in held:
+                partition = (task.file.spec_id, tuple(task.file.partition))
+                added = writer.positions(table, partition, {task.file.file_path: [held.index(row)]})
+                writer.commit(table, [added])
+                return
+        raise AssertionError(f"row {row} is gone, and nobody else deletes it")
 
 
 @contextmanager
@@ -142,28 +198,34 @@ def missing_files(on: AnyCatalog) -> str | None:
     return None if check.passed else check.detail
 
 
-def test_nothing_is_lost_beside_compaction_and_expiry(any_catalog: AnyCatalog, tmp_path: Path) -> None:
+@pytest.mark.requirement("EN-08", "IM-12", "RS-04")
+def test_nothing_is_lost_beside_maintenance(any_catalog: AnyCatalog, tmp_path: Path) -> None:
     many_small_files(any_catalog.writer, commits=4)  # type: ignore[arg-type]
     ours = lakehouse(tmp_path, any_catalog.properties, **older_than("5s"))
-    appender, deleter = Appender(any_catalog, 1000), Deleter(any_catalog, 40)
-    compactions: list[TableOutcome] = []
-    expiries: list[TableOutcome] = []
+    appender = Appender(any_catalog, 1000)
+    deleters = [Deleter(any_catalog, range(0, 40, 3)), PositionDeleter(any_catalog, range(1, 40, 3))]
+    outcomes: dict[str, list[TableOutcome]] = {"data": [], "deletes": [], "manifests": [], "snapshots": []}
+    rounds = dict(zip(outcomes, (IN_PARTS, DELETES, MANIFESTS, EXPIRE), strict=True))
     give_up = time.monotonic() + 120
-    with working(appender, deleter):
-        while min(done(compactions), done(expiries)) < ROUNDS and time.monotonic() < give_up:
-            wait_for_commits(appender, 2)
-            compactions.append(ours.maintain((), COMPACT).tables[0])
-            expiries.append(ours.maintain((), EXPIRE).tables[0])
-    assert appender.error is None, repr(appender.error)
-    assert deleter.error is None, repr(deleter.error)
-    assert min(done(compactions), done(expiries)) >= 1, [*compactions, *expiries]
+    with working(appender, *deleters):
+        while min(done(outcomes["data"]), done(outcomes["snapshots"])) < ROUNDS and time.monotonic() < give_up:
+            for name, request in rounds.items():
+                wait_for_commits(appender, 1)
+                outcomes[name].append(ours.maintain((), request).tables[0])
+    for writer in (appender, *deleters):
+        assert writer.error is None, repr(writer.error)
+    assert min(done(outcomes["data"]), done(outcomes["snapshots"])) >= 1, outcomes
+    assert deleters[0].gone
+    assert deleters[1].gone
     # We may lose to writers that never pause, and find nothing old enough; we fail for no other reason.
-    failed = [o for o in [*compactions, *expiries] if o.status is Status.FAILED and "other writers" not in o.reason]
+    every = [outcome for found in outcomes.values() for outcome in found]
+    failed = [o for o in every if o.status is Status.FAILED and "other writers" not in o.reason]
     assert not failed, failed
-    assert {o.status for o in [*compactions, *expiries]} <= {Status.DONE, Status.SKIPPED, Status.FAILED}
+    assert {o.status for o in every} <= {Status.DONE, Status.SKIPPED, Status.FAILED}
 
+    gone = {row for deleter in deleters for row in deleter.gone}
     wanted = {i for start in appender.acknowledged for i in range(start, start + STEP)} | set(range(40))
-    assert ids(any_catalog.writer) == sorted(wanted - set(deleter.gone))  # type: ignore[arg-type]
+    assert ids(any_catalog.writer) == sorted(wanted - gone)  # type: ignore[arg-type]
     assert missing_files(any_catalog) is None
 
     # Now that it is quiet, everything goes through, and the rows are still the same. The last round above may have left
@@ -176,7 +238,7 @@ def test_nothing_is_lost_beside_compaction_and_expiry(any_catalog: AnyCatalog, t
     outcome = ours.maintain((), EXPIRE).tables[0]
     assert outcome.status is Status.DONE, outcome
     assert outcome.actions[0].actual.deleted_files > 0
-    assert ids(any_catalog.writer) == sorted(wanted - set(deleter.gone))  # type: ignore[arg-type]
+    assert ids(any_catalog.writer) == sorted(wanted - gone)  # type: ignore[arg-type]
     assert missing_files(any_catalog) is None
     assert len(any_catalog.writer.load_table("db.t").metadata.snapshots) == 1
     assert len(data_paths(any_catalog.writer)) == 2, "one file a partition"  # type: ignore[arg-type]

@@ -231,7 +231,9 @@ def _arrow(table: Table, rows: Sequence[Values], columns: Sequence[int]) -> pa.T
             for one in map(table.schema().find_field, columns)
         ]
     )
-    return pa.table([pa.array([row.get(i) for row in rows], schema.field(n).type) for n, i in enumerate(columns)], schema)
+    return pa.table(
+        [pa.array([row.get(i) for row in rows], schema.field(n).type) for n, i in enumerate(columns)], schema
+    )
 
 
 def _write(table: Table, kind: str, rows: pa.Table, path: str | None = None) -> dict[str, Any]:

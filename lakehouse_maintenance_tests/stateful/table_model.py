@@ -107,7 +107,8 @@ class TableModel:
         ours = {one["snapshot-id"]: one["parent-snapshot-id"] for one in found}
         refs = _refs(raw)
         assert refs.keys() == self.refs.keys(), "no ref comes or goes"
-        for name, at in refs.items():
+        for name, head in refs.items():
+            at = head
             while at != self.refs[name]:
                 assert at in ours, f"{name} moved to a snapshot that is not ours"
                 at = ours[at]
@@ -380,7 +381,8 @@ class TableModel:
 
     def set_property(self, choice: random.Random) -> None:
         with self.table.transaction() as transaction:
-            transaction.set_properties({"comment": str(next(self.numbers))})
+            name, value = choice.choice([("comment", "c"), ("commit.manifest.target-size-bytes", "4000")])
+            transaction.set_properties({name: f"{value}{next(self.numbers)}" if name == "comment" else value})
 
     def stray(self, choice: random.Random) -> None:
         """A data file that was never committed, of a writer that was killed."""

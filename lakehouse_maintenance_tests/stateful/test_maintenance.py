@@ -32,7 +32,7 @@ from lakehouse_maintenance.planning.orphans import OrphanRequest
 from lakehouse_maintenance.planning.tables import Request
 from lakehouse_maintenance_tests.engine.tables import before_commit, lakehouse
 from lakehouse_maintenance_tests.services.catalogs import make_sql_catalog
-from lakehouse_maintenance_tests.stateful.table_model import CHANGES, Change, TableModel
+from lakehouse_maintenance_tests.stateful.table_model import CHANGES, ID, Change, TableModel
 
 SMALL = {"of": "small_files", "base": 3}
 POLICY = {
@@ -43,6 +43,8 @@ POLICY = {
         "retain_last": 2,
         "allow_short_retention": True,
     },
+    "rewrite_position_delete_files": {"trigger": {"of": "position_delete_files", "base": 2}},
+    "rewrite_manifests": {"trigger": {"of": "manifests", "base": 4}},
     "remove_orphan_files": {"every": "1s"},
 }
 SETTINGS: dict[str, Any] = {
@@ -69,6 +71,13 @@ rewrites = st.fixed_dictionaries(
         "remove-dangling-deletes": flag,
     },
 )
+layouts = st.sampled_from([None, None, ("sort", "{} DESC NULLS LAST, id"), ("zorder", "id, {}")])
+"""{}: the last column."""
+
+of_deletes = st.fixed_dictionaries(
+    {"min-input-files": st.sampled_from(["1", "2"]), "rewrite-all": flag},
+    optional={"target-file-size-bytes": st.just("1500"), "partial-progress.enabled": flag},
+)
 
 
 class Maintenance(RuleBasedStateMachine):
@@ -79,7 +88,9 @@ class Maintenance(RuleBasedStateMachine):
         super().__init__()
         self.folder = Path(tempfile.mkdtemp(prefix="maintenance-"))
 
-    @initialize(version=st.sampled_from([1, 2, 2, 3, 3]), partitioned=st.booleans(), first=st.lists(changes, max_size=6))
+    @initialize(
+        version=st.sampled_from([1, 2, 2, 3, 3]), partitioned=st.booleans(), first=st.lists(changes, max_size=6)
+    )
     def create(self, version: int, partitioned: bool, first: list[Change]) -> None:
         self.writer, properties = make_sql_catalog(self.folder)
         self.model = TableModel(self.writer, self.folder, version, partitioned)
@@ -100,12 +111,41 @@ class Maintenance(RuleBasedStateMachine):
             self.model.change(change)
         self.model.check()
 
-    @rule(options=rewrites, on_branch=st.booleans(), between=others, before=others)
+    @rule(options=rewrites, layout=layouts, on_branch=st.booleans(), between=others, before=others)
     def rewrite_data_files(
+        self,
+        options: dict[str, str],
+        layout: tuple[str, str] | None,
+        on_branch: bool,
+        between: list[Change],
+        before: list[Change],
+    ) -> None:
+        last = self.model.table.schema().fields[-1]
+        strategy, order = layout if layout is not None and last.field_id != ID else (None, None)
+        order = order and order.format(last.name)
+        asked = Request(
+            (Action.REWRITE_DATA_FILES,),
+            options,
+            strategy=strategy,
+            sort_order=order,
+            branch=self._branch(on_branch),
+        )
+        self._run(asked, between, before)
+
+    @rule(options=of_deletes, on_branch=st.booleans(), between=others, before=others)
+    def rewrite_position_delete_files(
         self, options: dict[str, str], on_branch: bool, between: list[Change], before: list[Change]
     ) -> None:
-        branch = "b" if on_branch and "b" in self.model.refs else None
-        self._run(Request((Action.REWRITE_DATA_FILES,), options, branch=branch), between, before)
+        action = Action.REWRITE_POSITION_DELETE_FILES
+        asked = Request((action,), by_action={action: options}, branch=self._branch(on_branch))
+        self._run(asked, between, before)
+
+    @rule(spec=st.none() | st.integers(0, 2), on_branch=st.booleans(), between=others, before=others)
+    def rewrite_manifests(self, spec: int | None, on_branch: bool, between: list[Change], before: list[Change]) -> None:
+        options = {} if spec is None else {"spec-id": str(min(spec, max(self.model.table.specs())))}
+        action = Action.REWRITE_MANIFESTS
+        asked = Request((action,), by_action={action: options}, branch=self._branch(on_branch))
+        self._run(asked, between, before)
 
     @rule(retain=st.integers(1, 3), cleans=st.booleans(), between=others, before=others)
     def expire_snapshots(self, retain: int, cleans: bool, between: list[Change], before: list[Change]) -> None:
@@ -140,6 +180,9 @@ class Maintenance(RuleBasedStateMachine):
 
     # Helpers.
 
+    def _branch(self, asked: bool) -> str | None:
+        return "b" if asked and "b" in self.model.refs else None
+
     def _run(self, request: Request, between: Sequence[Change], before: Sequence[Change]) -> None:
         plan = self.ours.plan((), request)
         assert plan.tables[0].error is None, plan
@@ -151,7 +194,10 @@ class Maintenance(RuleBasedStateMachine):
             (outcome,) = self.ours.apply(plan).tables
         self._check(outcome)
         left = self.model.unexplained() - garbage - self.model.written
-        assert not {path for path in left if not path.endswith(".metadata.json")}, (outcome, left)
+        left = {path for path in left if not path.endswith(".metadata.json")}
+        # Where a branch was rolled back, a late request could still arrive: what it names stays, and it is said.
+        told = sum(sum(one.kept.values()) for one in outcome.recovered)
+        assert len(left) <= told, (outcome, left)
 
     @contextmanager
     def _others(self, changes: Sequence[Change]) -> Iterator[None]:
