@@ -132,6 +132,20 @@ class AssertLastSequenceNumber(ValidatableTableRequirement):
             raise CommitFailedException(f"last sequence number is {found}, not {self.last_sequence_number}")
 
 
+class AssertFormatVersion(ValidatableTableRequirement):
+    """Checked likewise. An upgrade makes no snapshot, and what we staged is of the version before: without row ids on a
+    table of version 3, without a sequence number on one of version 2."""
+
+    type: Literal["assert-format-version"] = "assert-format-version"
+    format_version: int
+
+    def validate(self, base_metadata: Any) -> None:  # type: ignore[override]
+        """Raises CommitFailedException where the table was upgraded."""
+        found = None if base_metadata is None else base_metadata.format_version
+        if found != self.format_version:
+            raise CommitFailedException(f"format version is {found}, not {self.format_version}")
+
+
 LOOKED = (CommitConflictError, UnknownTableError, UnsupportedError)
 """What `load_for_commit` raises when it saw how things are; its other errors mean that it saw nothing."""
 
@@ -324,6 +338,7 @@ class ReplaceCommit:
         ]
         if self.catalog.client_side_commits:
             requirements.append(AssertLastSequenceNumber(last_sequence_number=metadata.last_sequence_number))
+            requirements.append(AssertFormatVersion(format_version=version))
         snapshot = Snapshot(
             snapshot_id=staged.snapshot_id,
             parent_snapshot_id=head.snapshot_id,
@@ -354,7 +369,8 @@ class ReplaceCommit:
             _, now, _ = self._load()
         except LakehouseError:
             return False  # not known: the next attempt looks again
-        return now.last_sequence_number == metadata.last_sequence_number and now.refs == metadata.refs
+        seen = (metadata.format_version, metadata.last_sequence_number, metadata.refs)
+        return (now.format_version, now.last_sequence_number, now.refs) == seen
 
     def _went_through(self, metadata: Metadata, tried: dict[int, tuple[int, Staged]]) -> Committed | None:
         for snapshot_id, (parent, staged) in tried.items():

@@ -46,6 +46,7 @@ class RewriteManifests:
     written: tuple[dict[str, Any], ...] = ()
     numbers: Counter[Numbers] = field(default_factory=Counter)
     _files: tuple[str, ...] = field(default=(), repr=False)
+    _version: int = field(default=0, repr=False)
 
     def misfits(self, metadata: Metadata, head: Snapshot, reader: ManifestReader) -> Mapping[int, str]:
         """None ever: manifests are chosen anew at each head."""
@@ -56,7 +57,12 @@ class RewriteManifests:
         manifests = at.reader.manifests(at.head)
         writer = StagedWriter(at)
         there = {_inherited(manifest) for manifest in manifests}
-        is_reusable = bool(self.rewritten) and all(_inherited(manifest) in there for manifest in self.rewritten)
+        # A manifest of version 1 has no sequence numbers: in an upgraded table its entries could not be read.
+        is_reusable = (
+            bool(self.rewritten)
+            and self._version == at.metadata.format_version
+            and all(_inherited(manifest) in there for manifest in self.rewritten)
+        )
         if not is_reusable:
             chosen = self.choose(at.metadata, manifests)
             self.rewritten = tuple(m for m in manifests if m.path in chosen and m.live_files != 0)
@@ -68,6 +74,7 @@ class RewriteManifests:
             for bucket in _buckets(self.rewritten):
                 _rewrite(writer, bucket, self.numbers)
             self.written, self._files = tuple(writer.rows), tuple(writer.files)
+            self._version = at.metadata.format_version
         else:
             writer.expect(0)
         gone = {manifest.path for manifest in self.rewritten}

@@ -14,6 +14,7 @@ from pyiceberg.io import FileIO
 from pyiceberg.table.metadata import TableMetadata
 
 from lakehouse_maintenance import Lakehouse
+from lakehouse_maintenance.catalogs.format_v3 import teach
 from lakehouse_maintenance.iceberg.manifests import ManifestReader
 from lakehouse_maintenance.iceberg.metadata import read_metadata
 from lakehouse_maintenance.model.actions import Action, Status
@@ -21,9 +22,10 @@ from lakehouse_maintenance.model.files import LiveFile
 from lakehouse_maintenance.model.outcomes import TableOutcome
 from lakehouse_maintenance.planning.tables import Request
 from lakehouse_maintenance.storage import Storage
-from lakehouse_maintenance_tests.engine.tables import ids, lakehouse, many_small_files
+from lakehouse_maintenance_tests.engine.tables import append, before_commit, ids, lakehouse, many_small_files
 from lakehouse_maintenance_tests.engine.test_expiry import expire
 from lakehouse_maintenance_tests.services.catalogs import SqlCatalogFactory
+from lakehouse_maintenance_tests.stateful.row_writer import RowWriter
 
 COMPACT = Request(actions=(Action.REWRITE_DATA_FILES,))
 
@@ -143,3 +145,43 @@ def test_a_catalog_that_writes_metadata_its_own_way(sql_catalog: SqlCatalogFacto
         assert outcome.status is Status.SKIPPED
         assert "its own way of writing metadata" in outcome.reason
     assert pointer(writer) == location
+
+
+@pytest.mark.requirement("IM-12", "RS-04")
+@pytest.mark.parametrize("action", [Action.REWRITE_DATA_FILES, Action.REWRITE_MANIFESTS])
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("appends", [False, True])
+def test_upgraded_right_before_our_commit(
+    sql_catalog: SqlCatalogFactory, tmp_path: Path, action: Action, version: int, appends: bool
+) -> None:
+    """An upgrade makes no snapshot: the branch stands where it was, and what was staged does not fit any more."""
+    writer, properties = sql_catalog()
+    teach(writer)
+    many_small_files(writer, version=version)
+    ours = lakehouse(tmp_path, properties)
+
+    def upgrade(attempt: int) -> None:
+        if attempt > 1:
+            return
+        if version == 2:
+            edited(writer, "db.t", to_v3)
+            if appends:
+                table = writer.load_table("db.t")
+                rows = RowWriter(writer, "db.t")
+                rows.commit(table, rows.data(table, [{1: 60, 2: "a"}]))
+        else:
+            with writer.load_table("db.t").transaction() as transaction:
+                transaction.upgrade_table_version(2)
+            if appends:
+                append(writer, "db.t", 60, 1)
+
+    with before_commit(ours, upgrade):
+        outcome = ours.maintain((), Request(actions=(action,))).tables[0]
+    assert outcome.status is Status.DONE, outcome
+    table = writer.load_table("db.t")
+    assert ids(writer) == [*range(61 if appends else 60)]
+    head = table.current_snapshot()
+    assert head is not None
+    assert table.format_version == version + 1
+    assert head.sequence_number == table.metadata.last_sequence_number
+    assert head.sequence_number == (1 if version == 1 else 7) + appends
