@@ -19,7 +19,7 @@ from lakehouse_maintenance.execution.observe import Observed, observe
 from lakehouse_maintenance.execution.work import Run, Work
 from lakehouse_maintenance.iceberg.commit import Committed, Outdated
 from lakehouse_maintenance.iceberg.metadata import Snapshot
-from lakehouse_maintenance.iceberg.replacing_deletes import ReplaceDeletes
+from lakehouse_maintenance.iceberg.replacing_deletes import LAST_VERSION, ReplaceDeletes
 from lakehouse_maintenance.model.actions import Status
 from lakehouse_maintenance.model.errors import CommitConflictError, LakehouseError, UnsupportedError
 from lakehouse_maintenance.model.files import LiveFile
@@ -43,7 +43,8 @@ def rewrite_deletes(
         observed = observe(target.catalog, target.name, run.cache)
         refuse_blocked(observed.metadata, plan, target)
         announce = announcer(run, observed, action, work)
-        groups = observed.delete_plan(options, action.branch, only=planned).groups
+        is_upgraded = observed.metadata.format_version > LAST_VERSION
+        groups = () if is_upgraded else observed.delete_plan(options, action.branch, only=planned).groups
         done = _rewrite_groups(run, target, observed, action, groups, options, lease, work, announce)
         dropped = len(action.groups) - len(done)
         if not done:

@@ -49,6 +49,10 @@ def reaches(delete: LiveFile, data: LiveFile) -> bool:
     return delete.partition_id == data.partition_id
 
 
+LAST_VERSION = 2
+"""Of the format, that takes new position delete files."""
+
+
 @dataclass(frozen=True, slots=True)
 class ReplaceDeletes:
     """Rewritten groups as one change (commit.Change)."""
@@ -57,7 +61,10 @@ class ReplaceDeletes:
 
     def misfits(self, metadata: Metadata, head: Snapshot, reader: ManifestReader) -> dict[int, str]:
         """A group fits if its inputs are live, and each data file that they name is as it was when they were read, or
-        gone by now: then the positions for it dangle, in the outputs as in the inputs."""
+        gone by now: then the positions for it dangle, in the outputs as in the inputs. None fits version 3, which
+        forbids new position delete files (spec: Position Delete Files)."""
+        if metadata.format_version > LAST_VERSION:
+            return dict.fromkeys(range(len(self.groups)), "the table was upgraded, and takes no position delete files")
         manifests = [manifest for manifest in reader.manifests(head) if manifest.live_files != 0]
         inputs = {delete.path for group in self.groups for delete in group.inputs}
         live = [f for f in reader.live_files(m for m in manifests if m.deletes) if f.path in inputs]

@@ -18,11 +18,19 @@ from lakehouse_maintenance.catalogs.format_v3 import teach
 from lakehouse_maintenance.iceberg.manifests import ManifestReader
 from lakehouse_maintenance.iceberg.metadata import read_metadata
 from lakehouse_maintenance.model.actions import Action, Status
-from lakehouse_maintenance.model.files import LiveFile
+from lakehouse_maintenance.model.files import Content, LiveFile
 from lakehouse_maintenance.model.outcomes import TableOutcome
 from lakehouse_maintenance.planning.tables import Request
 from lakehouse_maintenance.storage import Storage
-from lakehouse_maintenance_tests.engine.tables import append, before_commit, ids, lakehouse, many_small_files
+from lakehouse_maintenance_tests.engine.tables import (
+    append,
+    before_commit,
+    data_paths,
+    delete_rows,
+    ids,
+    lakehouse,
+    many_small_files,
+)
 from lakehouse_maintenance_tests.engine.test_expiry import expire
 from lakehouse_maintenance_tests.services.catalogs import SqlCatalogFactory
 from lakehouse_maintenance_tests.stateful.row_writer import RowWriter
@@ -185,3 +193,33 @@ def test_upgraded_right_before_our_commit(
     assert table.format_version == version + 1
     assert head.sequence_number == table.metadata.last_sequence_number
     assert head.sequence_number == (1 if version == 1 else 7) + appends
+
+
+@pytest.mark.requirement("IM-10", "IM-12", "RS-04")
+@pytest.mark.parametrize("is_planned", [True, False])
+def test_no_position_delete_file_comes_into_an_upgraded_table(
+    sql_catalog: SqlCatalogFactory, tmp_path: Path, is_planned: bool
+) -> None:
+    """Version 3 forbids it. `is_planned`: the upgrade comes after the plan, else right before our commit."""
+    writer, properties = sql_catalog()
+    many_small_files(writer, partitioned=False, version=2)
+    for position in range(3):
+        delete_rows(writer, "db.t", {path: [position] for path in data_paths(writer)[:2]}, per_file=False)
+    ours = lakehouse(tmp_path, properties)
+    action = Action.REWRITE_POSITION_DELETE_FILES
+    options = {"rewrite-all": "true", "min-input-files": "1"}
+    plan = ours.plan((), Request(actions=(action,), by_action={action: options}))
+    assert plan.tables[0].actions
+
+    def upgrade(attempt: int) -> None:
+        if attempt == 1:
+            edited(writer, "db.t", to_v3)
+
+    if is_planned:
+        upgrade(1)
+    with before_commit(ours, upgrade if not is_planned else lambda attempt: None):
+        outcome = ours.apply(plan).tables[0]
+    assert outcome.status is Status.SKIPPED, outcome
+    deletes = [file.path for file in live(writer)[1] if file.content is Content.POSITION_DELETES]
+    assert len(deletes) == 3
+    assert len(ids(writer)) == 54
