@@ -71,6 +71,11 @@ class Reading:
         return [entry for entry in self.entries if entry.content == DATA]
 
     @property
+    def position_files(self) -> set[str]:
+        """Position delete files, vectors left out."""
+        return {entry.path for entry in self.entries if entry.content == POSITION_DELETES and entry.offset is None}
+
+    @property
     def has_equality_deletes(self) -> bool:
         return any(entry.content == EQUALITY_DELETES for entry in self.entries)
 

@@ -120,8 +120,8 @@ class TableModel:
         self.learn()
         raw, disk = self.raw(), self.disk()
         schemas = {one["schema-id"]: [f["id"] for f in one["fields"]] for one in raw["schemas"]}
-        numbers = [one.get("sequence-number", 0) for one in raw.get("snapshots", ())]
-        assert self.version == 1 or len(set(numbers)) == len(numbers)
+        numbers = [number for one in raw.get("snapshots", ()) if (number := one.get("sequence-number", 0))]
+        assert len(set(numbers)) == len(numbers), "those of version 1 are 0"
         for snapshot in raw.get("snapshots", ()):
             number = snapshot["snapshot-id"]
             if number not in self.seen:
@@ -158,6 +158,8 @@ class TableModel:
         before = self.seen.get(snapshot.get("parent-snapshot-id"))
         if before is None or snapshot["summary"]["operation"] != "replace":
             return
+        if raw["format-version"] == 3:
+            assert reading.position_files <= before.position_files, "version 3 takes no new ones"
         lines = {row.values[ID]: (row.row_id, row.last_updated) for row in before.rows if row.row_id is not None}
         after = {row.values[ID]: (row.row_id, row.last_updated) for row in reading.rows if row.values[ID] in lines}
         assert after == lines
@@ -402,7 +404,10 @@ class TableModel:
     def upgrade(self, choice: random.Random) -> None:
         if self.version == 2:
             edited(self.catalog, NAME, to_v3)
-            self.version = 3
+        elif self.version == 1:
+            with self.table.transaction() as transaction:
+                transaction.upgrade_table_version(2)
+        self.version = min(self.version + 1, 3)
 
 
 CHANGES: dict[str, Callable[[TableModel, random.Random], Rows | None]] = {
