@@ -57,12 +57,12 @@ others = st.lists(changes, max_size=2)
 flag = st.sampled_from(["true", "false"])
 
 rewrites = st.fixed_dictionaries(
-    {"min-input-files": st.sampled_from(["1", "2", "3"]), "rewrite-all": flag},
+    {"min-input-files": st.sampled_from(["1", "2"]), "rewrite-all": flag},
     optional={
         "delete-file-threshold": st.just("1"),
         "delete-ratio-threshold": st.just("0.01"),
         "target-file-size-bytes": st.sampled_from(["1500", "3000"]),
-        "max-file-group-size-bytes": st.just("4000"),
+        "max-file-group-size-bytes": st.just("9000"),
         "max-concurrent-file-group-rewrites": st.sampled_from(["1", "3"]),
         "partial-progress.enabled": flag,
         "partial-progress.max-commits": st.sampled_from(["1", "2", "9"]),
