@@ -193,8 +193,8 @@ class RowWriter:
         )
         updates: list[TableUpdate] = [AddSnapshotUpdate(snapshot=snapshot)]
         if not is_staged:
-            kind = SnapshotRefType.BRANCH
-            updates.append(SetSnapshotRefUpdate(ref_name=branch, type=kind, snapshot_id=snapshot_id))
+            moved = {"ref-name": branch, "type": SnapshotRefType.BRANCH, "snapshot-id": snapshot_id}
+            updates.append(SetSnapshotRefUpdate.model_validate(moved))
         self.catalog.commit_table(table, (AssertRefSnapshotId(ref=branch, snapshot_id=parent),), tuple(updates))
         return snapshot_id
 
