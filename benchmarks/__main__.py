@@ -41,17 +41,19 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _makers(work: Path, *, small: bool, tiny: bool) -> dict[str, Maker]:
-    files, rows, manifests, per_manifest, snapshots, objects = (800, 8600, 1000, 10, 1000, 1_000_000)
+    files, rows, manifests, per_manifest, snapshots, objects = (2000, 10_500, 1000, 10, 1000, 1_000_000)
     databases, tables = 100, 1000
     if small:
-        files, manifests, snapshots, objects = 200, 200, 200, 100_000
+        files, rows, manifests, snapshots, objects = 200, 8600, 200, 200, 100_000
         databases, tables = 10, 20
     if tiny:
         files, rows, manifests, snapshots, objects = 20, 500, 20, 80, 20_000
         databases, tables = 4, 5
     return {
-        "binpack": lambda: binpack.benchmark(work, nested=False, files=files, rows=rows, say=_say),
-        "binpack_nested": lambda: binpack.benchmark(work, nested=True, files=files // 2, rows=rows, say=_say),
+        "binpack": lambda: binpack.benchmark(work, nested=False, files=files, rows=rows, peers=not tiny, say=_say),
+        "binpack_nested": lambda: binpack.benchmark(
+            work, nested=True, files=files // 2, rows=rows, peers=False, say=_say
+        ),
         "health": lambda: health.benchmark(work, manifests=manifests, files=per_manifest, say=_say),
         "expiry": lambda: expiry.benchmark(work, snapshots=snapshots, peers=not tiny, say=_say),
         "evidence_local": lambda: evidence.benchmark(

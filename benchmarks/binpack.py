@@ -1,7 +1,8 @@
 """Bin-packing small Parquet files: our whole command beside DuckDB's and polars' raw copies of the same files.
 
-Ours plans, rewrites, commits and verifies; the others read and write, in the fastest ordinary way each of them has:
-into one file, and into files of the target size; the faster one counts.
+Ours plans, rewrites, commits and verifies; the raw ones read and write, in the fastest ordinary way each of them has:
+into one file, and into files of the target size; the faster one counts. Tools that compact tables do all that ours
+does: Spark's procedure, zamboni, and iceberg-compaction behind a REST catalog, since it knows no other that fits here.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks.peers import COMPACTION, ZAMBONI, LocalSpark, cpu_seconds, environment, spark_jars, start_rest
 from benchmarks.running import Benchmark, Contender, Ratio
 
 TARGET_BYTES = 128 << 20
@@ -26,8 +28,8 @@ engine: {{use: embedded, memory_limit: {memory}}}
 """
 
 
-def benchmark(work: Path, *, nested: bool, files: int, rows: int, say: Callable[[str], None]) -> Benchmark:
-    """Makes the table where it is not there yet. `rows`: of one file."""
+def benchmark(work: Path, *, nested: bool, files: int, rows: int, peers: bool, say: Callable[[str], None]) -> Benchmark:
+    """Makes the table where it is not there yet. `rows`: of one file. `peers`: tools that compact, as far as they run."""
     kind = "nested" if nested else "flat"
     folder = work / f"binpack-{kind}-{files}x{rows}"
     table = folder / "warehouse" / "bench" / "small_files"
@@ -65,6 +67,7 @@ def benchmark(work: Path, *, nested: bool, files: int, rows: int, say: Callable[
         return Contender(name, __name__, function, arguments, fresh, clean)
 
     ours = Contender("ours", __name__, "start_ours", {"config": str(folder / "run" / "lakehouse.yaml")}, fresh, clean)
+    tools, tool_ratios = _tools(work, folder, fresh, clean, say) if peers else ((), ())
     return Benchmark(
         name="binpack" if not nested else "binpack_nested",
         title=f"Bin-pack {files} small {kind} Parquet files",
@@ -81,13 +84,14 @@ def benchmark(work: Path, *, nested: bool, files: int, rows: int, say: Callable[
             raw("DuckDB COPY, target size", "start_duckdb", split=True),
             raw("polars sink, one file", "start_polars", split=False),
             raw("polars sink, target size", "start_polars", split=True),
+            *tools,
         ),
         ratios=(
             Ratio(
                 "DuckDB raw COPY / ours",
                 "ours",
                 ("DuckDB COPY, one file", "DuckDB COPY, target size"),
-                at_least=None if nested else 0.85,
+                at_least=None if nested else 1.0,
             ),
             Ratio(
                 "polars raw scan to sink / ours",
@@ -95,11 +99,93 @@ def benchmark(work: Path, *, nested: bool, files: int, rows: int, say: Callable[
                 ("polars sink, one file", "polars sink, target size"),
                 at_least=None if nested else 0.7,
             ),
+            *tool_ratios,
         ),
         inputs=inputs,
         memory_limit_mb=MEMORY_LIMIT / 1e6,
         limited="ours",
     )
+
+
+def _tools(
+    work: Path, folder: Path, fresh: Callable[[], None], clean: Callable[[], None], say: Callable[[str], None]
+) -> tuple[list[Contender], list[Ratio]]:
+    """Those that can run here. Each works on the same table: its catalog is copied, its files are only added to."""
+    contenders: list[Contender] = []
+    ratios: list[Ratio] = []
+    arguments = {"run": str(folder / "run"), "warehouse": str(folder / "warehouse")}
+    jars = spark_jars(say)
+    if jars:
+        name = "Spark rewrite_data_files, local"
+        settings = {**arguments, "jars": ",".join(map(str, jars))}
+        contenders.append(Contender(name, __name__, "start_spark", settings, fresh, clean))
+        ratios.append(Ratio("Spark local / ours", "ours", (name,), at_least=3.0))
+    if python := environment(work / "zamboni", ZAMBONI, say):
+        name = "zamboni"
+        contenders.append(Contender(name, __name__, "start_zamboni", arguments, fresh, clean, python=str(python)))
+        ratios.append(Ratio("zamboni / ours", "ours", (name,), at_least=1.5))
+    if jars and (python := environment(work / "iceberg-compaction", COMPACTION, say)):
+        name = "iceberg-compaction"
+        contenders.append(Contender(name, __name__, "start_compaction", arguments, fresh, clean, python=str(python)))
+        ratios.append(Ratio("iceberg-compaction / ours", "ours", (name,), at_least=1.2))
+    return contenders, ratios
+
+
+def start_spark(run: str, warehouse: str, jars: str) -> Callable[[], dict[str, Any]]:
+    """`rewrite_data_files` with its own defaults but for the target size, in a warm session."""
+    spark = LocalSpark(run, jars, warehouse)
+    spark.session.sql(f"SELECT count(*) FROM {TABLE}.files").collect()
+
+    def work() -> dict[str, Any]:
+        options = f"map('target-file-size-bytes', '{TARGET_BYTES}')"
+        call = f"CALL main.system.rewrite_data_files(table => 'bench.small_files', options => {options})"
+        counts = spark.session.sql(call).collect()[0].asDict()
+        return {"files": counts["added_data_files_count"], "elsewhere_cpu_seconds": spark.cpu_seconds()}
+
+    return work
+
+
+def start_zamboni(run: str, warehouse: str) -> Callable[[], dict[str, Any]]:
+    """Its compactor with its own defaults but for the target size; in the Python that has it."""
+    from importlib import import_module
+
+    from pyiceberg.catalog.sql import SqlCatalog
+
+    catalog = SqlCatalog("main", uri=f"sqlite:///{run}/catalog.db", warehouse=f"file://{warehouse}")
+    catalog.list_namespaces()
+    session = import_module("zamboni.session").CatalogSession.from_catalog(catalog)
+    config = import_module("zamboni.config").CompactionConfig(target_file_size_bytes=TARGET_BYTES)
+    compactor = import_module("zamboni.compactor").TableCompactor(session, "bench.small_files", config)
+
+    def work() -> dict[str, Any]:
+        result = compactor.execute()
+        return {"rewritten": result.rewritten_data_files}
+
+    return work
+
+
+def start_compaction(run: str, warehouse: str) -> Callable[[], dict[str, Any]]:
+    """Its compaction of all small files with its own defaults but for the target size."""
+    from importlib import import_module
+
+    tool = import_module("iceberg_compaction")
+    server, uri = start_rest(run, warehouse)
+    catalog = tool.RestCatalog("main", uri=uri)
+    config = tool.CompactionConfig(strategy="full", target_file_size_bytes=TARGET_BYTES)
+    compaction = tool.Compaction(catalog, "bench.small_files", config)
+
+    def work() -> dict[str, Any]:
+        before = cpu_seconds(server.pid)
+        result = compaction.run()
+        used = cpu_seconds(server.pid) - before
+        server.kill()
+        return {
+            "files": result.output_files_count,
+            "rewritten": result.input_files_count,
+            "elsewhere_cpu_seconds": used,
+        }
+
+    return work
 
 
 def start_ours(config: str) -> Callable[[], dict[str, Any]]:

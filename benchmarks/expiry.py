@@ -11,8 +11,6 @@ import importlib
 import importlib.util
 import os
 import shutil
-import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable
@@ -20,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.binpack import CONFIGURATION, MEMORY_LIMIT
-from benchmarks.running import ROOT, Benchmark, Contender, Growth, Ratio
+from benchmarks.peers import ZAMBONI, LocalSpark, environment, spark_jars
+from benchmarks.running import Benchmark, Contender, Growth, Ratio
 
 TABLE = "main.bench.many_snapshots"
 RETAIN_LAST = 10
 FILES = 3
-ZAMBONI = "iceberg-zamboni==0.7.0"
 
 
 def benchmark(work: Path, *, snapshots: int, peers: bool, say: Callable[[str], None]) -> Benchmark:
@@ -45,12 +43,12 @@ def benchmark(work: Path, *, snapshots: int, peers: bool, say: Callable[[str], N
         for size, table in tables.items()
     ]
     ratios = []
-    if peers and (jars := _spark_jars(say)):
+    if peers and (jars := spark_jars(say)):
         name = f"Spark local, {large.size:,}"
         arguments = {"run": str(large.run), "jars": ",".join(map(str, jars))}
         contenders.append(Contender(name, __name__, "start_spark", arguments, large.fresh))
         ratios.append(Ratio("Spark local / ours", ours[large.size], (name,), at_least=10.0))
-    if peers and (python := _zamboni(work / "zamboni", say)):
+    if peers and (python := environment(work / "zamboni", ZAMBONI, say)):
         name = f"zamboni, {small.size:,}"
         arguments = {"run": str(small.run)}
         contenders.append(Contender(name, __name__, "start_zamboni", arguments, small.fresh, python=str(python)))
@@ -126,43 +124,17 @@ def start_ours(config: str) -> Callable[[], dict[str, Any]]:
 
 def start_spark(run: str, jars: str) -> Callable[[], dict[str, Any]]:
     """`expire_snapshots` with its own defaults, on as many threads as there are cores, with a warm session."""
-    from pyspark.sql import SparkSession
-
-    prefix = "spark.sql.catalog.main"
-    settings = {
-        "spark.ui.enabled": "false",
-        "spark.ui.showConsoleProgress": "false",
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.local.dir": f"{run}/spark",
-        # The default of 200 is for clusters; on one machine it is mostly waiting.
-        "spark.sql.shuffle.partitions": str(os.cpu_count()),
-        "spark.jars": jars,
-        "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
-        prefix: "org.apache.iceberg.spark.SparkCatalog",
-        f"{prefix}.type": "jdbc",
-        f"{prefix}.uri": f"jdbc:sqlite:{run}/catalog.db",
-        f"{prefix}.jdbc.schema-version": "V1",
-        f"{prefix}.warehouse": f"file://{run}/warehouse",
-    }
-    builder = SparkSession.builder.master("local[*]").appName("benchmark")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    session.sql(f"SELECT count(*) FROM {TABLE}.manifests").collect()
-    java = int(session.sparkContext._jvm.java.lang.ProcessHandle.current().pid())
-    before = _cpu_seconds(java)
+    spark = LocalSpark(run, jars)
+    spark.session.sql(f"SELECT count(*) FROM {TABLE}.manifests").collect()
 
     def work() -> dict[str, Any]:
         call = (
             f"CALL main.system.expire_snapshots(table => 'bench.many_snapshots', retain_last => {RETAIN_LAST}, "
             "older_than => current_timestamp())"
         )
-        counts = session.sql(call).collect()[0].asDict()
+        counts = spark.session.sql(call).collect()[0].asDict()
         deleted = sum(count for name, count in counts.items() if name.startswith("deleted_"))
-        # What Java used is not in this process's own account.
-        return {"deleted_files": deleted, "elsewhere_cpu_seconds": _cpu_seconds(java) - before}
+        return {"deleted_files": deleted, "elsewhere_cpu_seconds": spark.cpu_seconds()}
 
     return work
 
@@ -185,36 +157,6 @@ def start_zamboni(run: str) -> Callable[[], dict[str, Any]]:
         return {"snapshots": result.expired_snapshots, "deleted_files": result.deleted_files}
 
     return work
-
-
-def _cpu_seconds(process: int) -> float:
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _spark_jars(say: Callable[[str], None]) -> list[Path]:
-    """Empty where Spark cannot run here."""
-    jars = sorted((ROOT / "build" / "jars").glob("*.jar"))
-    if shutil.which("java") is None or importlib.util.find_spec("pyspark") is None or not jars:
-        say("  without Spark: needs Java, pyspark (extra spark) and Iceberg's jars (make jars)")
-        return []
-    return jars
-
-
-def _zamboni(folder: Path, say: Callable[[str], None]) -> Path | None:
-    """A Python that has it, in an environment of its own: it is nothing that this project needs."""
-    python = folder / "bin" / "python"
-    ready = folder / "ready"
-    if not ready.exists():
-        say(f"  installing {ZAMBONI}")
-        try:
-            subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, capture_output=True)
-            subprocess.run([str(python), "-m", "pip", "install", "-q", ZAMBONI], check=True, capture_output=True)
-        except (OSError, subprocess.CalledProcessError) as error:
-            say(f"  without zamboni: it could not be installed ({error})")
-            return None
-        ready.touch()
-    return python
 
 
 def make(folder: Path, *, snapshots: int) -> None:

@@ -20,7 +20,7 @@ import org.eclipse.jetty.servlet.ServletHolder;
  * Iceberg's REST test catalog on loopback. The path's first part names a bucket: each bucket is a catalog of its own,
  * made when it is first asked for, with its tables in memory's SQLite and its warehouse in the bucket.
  *
- * <p>Arguments: the port, then FileIO properties as key=value. Lives in Iceberg's package, since its classes are not
+ * <p>Arguments: the port, then FileIO properties as key=value; uri and warehouse name others for all catalogs. Lives in Iceberg's package, since its classes are not
  * public.
  */
 public final class Main extends HttpServlet {
@@ -70,10 +70,10 @@ public final class Main extends HttpServlet {
     Map<String, String> all = new HashMap<>(properties);
     all.put("catalog-impl", "org.apache.iceberg.jdbc.JdbcCatalog");
     // A database in memory belongs to its one connection.
-    all.put("uri", "jdbc:sqlite::memory:");
+    all.putIfAbsent("uri", "jdbc:sqlite::memory:");
     all.put("clients", "1");
     all.put("jdbc.schema-version", "V1");
-    all.put("warehouse", "s3://" + bucket + "/warehouse");
+    all.putIfAbsent("warehouse", "s3://" + bucket + "/warehouse");
     var backend = CatalogUtil.buildIcebergCatalog(bucket, all, new Configuration());
     return new RESTCatalogServlet(
         new RESTServerCatalogAdapter(new RESTCatalogServer.CatalogContext(backend, all)));
