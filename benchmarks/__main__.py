@@ -5,13 +5,60 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks import binpack, definitions, evidence, expiry, health, machine, report, untracked
+from benchmarks import (
+    binpack,
+    definitions,
+    evidence,
+    expiry,
+    growth,
+    health,
+    large,
+    layouts,
+    machine,
+    manifests,
+    report,
+    tick,
+    untracked,
+)
 from benchmarks.running import ROOT, Benchmark, run
 
-Maker = Callable[[], Benchmark]
+Maker = Callable[[], Benchmark | None]
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much the benchmarks work on. `rows`: of one of `files`. `base_…`: of the smallest table whose growth is told.
+
+    `tables`: of each of `databases`; `watched_tables`: of all databases. `large_memory`: a limit, bytes.
+    """
+
+    files: int
+    rows: int
+    manifests: int
+    snapshots: int
+    objects: int
+    databases: int
+    tables: int
+    watched_tables: int
+    large_files: int
+    large_memory: int
+    base_files: int
+    base_manifests: int
+    base_snapshots: int
+    factors: tuple[int, ...] = (1, 10, 100)
+
+    def times(self, base: int) -> tuple[int, ...]:
+        """Sizes of tables whose growth is told."""
+        return tuple(base * factor for factor in self.factors)
+
+
+FULL = Size(2000, 10_500, 1000, 1000, 1_000_000, 100, 1000, 1000, 1900, 1_000_000_000, 20, 20, 15)
+SMALL = Size(200, 8600, 200, 200, 100_000, 10, 20, 200, 190, 300_000_000, 10, 10, 15)
+TINY = Size(20, 500, 20, 80, 20_000, 4, 5, 20, 2, 300_000_000, 5, 3, 15, (1, 2, 4))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -31,6 +78,8 @@ def main(arguments: list[str] | None = None) -> int:
     for name in names:
         _say(f"{name}:")
         benchmark = makers[name]()
+        if benchmark is None:
+            continue
         results[name] = run(benchmark, options.repeat, _say)
         print(report.table(results[name]), flush=True)
         report.save(options.results, "small" if options.small or options.tiny else "full", results, about)
@@ -41,27 +90,40 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _makers(work: Path, *, small: bool, tiny: bool) -> dict[str, Maker]:
-    files, rows, manifests, per_manifest, snapshots, objects = (2000, 10_500, 1000, 10, 1000, 1_000_000)
-    databases, tables = 100, 1000
-    if small:
-        files, rows, manifests, snapshots, objects = 200, 8600, 200, 200, 100_000
-        databases, tables = 10, 20
-    if tiny:
-        files, rows, manifests, snapshots, objects = 20, 500, 20, 80, 20_000
-        databases, tables = 4, 5
+    size = TINY if tiny else SMALL if small else FULL
+    files, rows, peers = size.files, size.rows, not tiny
+    objects = size.objects
+
+    def layout(*, zorder: bool) -> Benchmark:
+        return layouts.benchmark(work, zorder=zorder, files=files, rows=rows, peers=peers, say=_say)
+
+    def large_table(*, sort: bool) -> Benchmark | None:
+        return large.benchmark(work, sort=sort, files=size.large_files, memory=size.large_memory, say=_say)
+
     return {
-        "binpack": lambda: binpack.benchmark(work, nested=False, files=files, rows=rows, peers=not tiny, say=_say),
+        "binpack": lambda: binpack.benchmark(work, nested=False, files=files, rows=rows, peers=peers, say=_say),
         "binpack_nested": lambda: binpack.benchmark(
             work, nested=True, files=files // 2, rows=rows, peers=False, say=_say
         ),
-        "health": lambda: health.benchmark(work, manifests=manifests, files=per_manifest, say=_say),
-        "expiry": lambda: expiry.benchmark(work, snapshots=snapshots, peers=not tiny, say=_say),
+        "sort": lambda: layout(zorder=False),
+        "zorder": lambda: layout(zorder=True),
+        "health": lambda: health.benchmark(work, manifests=size.manifests, files=10, say=_say),
+        "tick": lambda: tick.benchmark(work, tables=size.watched_tables, say=_say),
+        "expiry": lambda: expiry.benchmark(work, snapshots=size.snapshots, peers=peers, say=_say),
+        "manifests": lambda: manifests.benchmark(work, manifests=size.manifests, files=100, peers=peers, say=_say),
         "evidence_local": lambda: evidence.benchmark(
             work, manifests=objects // 1000, files=1000, on_s3=False, say=_say
         ),
         "evidence_s3": lambda: evidence.benchmark(work, manifests=objects // 10000, files=1000, on_s3=True, say=_say),
-        "untracked": lambda: untracked.benchmark(work, databases=databases, tables=tables, say=_say),
+        "untracked": lambda: untracked.benchmark(work, databases=size.databases, tables=size.tables, say=_say),
         "definitions": lambda: definitions.benchmark(work),
+        "growth_binpack": lambda: growth.binpack(work, sizes=size.times(size.base_files), rows=rows, say=_say),
+        "growth_sort": lambda: growth.sort(work, sizes=size.times(size.base_files), rows=rows, say=_say),
+        "growth_health": lambda: growth.looks(work, sizes=size.times(size.base_manifests), say=_say),
+        "growth_expiry": lambda: growth.expired(work, sizes=size.times(size.base_snapshots), say=_say),
+        "growth_manifests": lambda: growth.rewritten_manifests(work, sizes=size.times(size.base_manifests), say=_say),
+        "large_binpack": lambda: large_table(sort=False),
+        "large_sort": lambda: large_table(sort=True),
     }
 
 

@@ -7,79 +7,54 @@ does: Spark's procedure, zamboni, and iceberg-compaction behind a REST catalog, 
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from benchmarks import ours
+from benchmarks.copies import MEMORY_LIMIT, SmallFiles
 from benchmarks.peers import COMPACTION, ZAMBONI, LocalSpark, cpu_seconds, environment, spark_jars, start_rest
 from benchmarks.running import Benchmark, Contender, Ratio
 
 TARGET_BYTES = 128 << 20
-MEMORY_LIMIT = 1_000_000_000
 COMMITS = 10
 TABLE = "main.bench.small_files"
 
-CONFIGURATION = """
-catalogs:
-  main: {{type: sql, uri: "sqlite:///{catalog}", warehouse: "file://{warehouse}"}}
-state: {{url: "{state}"}}
-engine: {{use: embedded, memory_limit: {memory}}}
-"""
+
+def small_files(work: Path, *, nested: bool, files: int, rows: int, say: Callable[[str], None]) -> SmallFiles:
+    """The table, made where it is not there yet. `rows`: of one file."""
+    kind = "nested" if nested else "flat"
+
+    def made(folder: Path) -> None:
+        make(folder, _nested if nested else _flat, files=files, rows=rows)
+
+    table = SmallFiles(work / f"binpack-{kind}-{files}x{rows}", made)
+    return table.ready(f"{files} {kind} files of {rows} rows with PyIceberg", say)
 
 
 def benchmark(work: Path, *, nested: bool, files: int, rows: int, peers: bool, say: Callable[[str], None]) -> Benchmark:
-    """Makes the table where it is not there yet. `rows`: of one file. `peers`: tools that compact, as far as they run."""
+    """Makes the table where it is not there yet. `rows`: of one file. `peers`: tools that compact, where they run."""
+    table = small_files(work, nested=nested, files=files, rows=rows, say=say)
     kind = "nested" if nested else "flat"
-    folder = work / f"binpack-{kind}-{files}x{rows}"
-    table = folder / "warehouse" / "bench" / "small_files"
-    if not (folder / "ready").exists():
-        say(f"  writing {files} {kind} files of {rows} rows with PyIceberg")
-        shutil.rmtree(folder, ignore_errors=True)
-        make(folder, nested=nested, files=files, rows=rows)
-        written = sorted(str(path.relative_to(table)) for path in table.rglob("*") if path.is_file())
-        (folder / "ready").write_text("\n".join(written))
-    # By name, not by what lies there now: a run that was stopped leaves files.
-    kept = {table / name for name in (folder / "ready").read_text().splitlines()}
-    inputs = sorted(path for path in kept if path.suffix == ".parquet")
-    total = sum(path.stat().st_size for path in inputs)
-
-    def fresh() -> None:
-        clean()
-        (folder / "run").mkdir()
-        shutil.copy(folder / "catalog.db", folder / "run" / "catalog.db")
-        text = CONFIGURATION.format(
-            catalog=folder / "run" / "catalog.db",
-            warehouse=folder / "warehouse",
-            state=folder / "run" / "state",
-            memory=MEMORY_LIMIT,
-        )
-        (folder / "run" / "lakehouse.yaml").write_text(text)
-
-    def clean() -> None:
-        shutil.rmtree(folder / "run", ignore_errors=True)
-        for path in table.rglob("*"):
-            if path.is_file() and path not in kept:
-                path.unlink()
+    inputs = table.inputs
 
     def raw(name: str, function: str, *, split: bool) -> Contender:
-        arguments = {"inputs": [str(path) for path in inputs], "folder": str(folder / "run"), "split": split}
-        return Contender(name, __name__, function, arguments, fresh, clean)
+        arguments = {"inputs": [str(path) for path in inputs], "folder": str(table.run), "split": split}
+        return Contender(name, __name__, function, arguments, table.fresh, table.clean)
 
-    ours = Contender("ours", __name__, "start_ours", {"config": str(folder / "run" / "lakehouse.yaml")}, fresh, clean)
-    tools, tool_ratios = _tools(work, folder, fresh, clean, say) if peers else ((), ())
+    tools, tool_ratios = _tools(work, table, say) if peers else ((), ())
     return Benchmark(
         name="binpack" if not nested else "binpack_nested",
         title=f"Bin-pack {files} small {kind} Parquet files",
         sizes={
             "files": len(inputs),
-            "bytes": total,
+            "bytes": table.bytes,
             "rows": files * rows,
             "target_file_size_bytes": TARGET_BYTES,
             "codec": "zstd 3",
         },
         contenders=(
-            ours,
+            Contender("ours", __name__, "start_ours", {"config": table.config}, table.fresh, table.clean),
             raw("DuckDB COPY, one file", "start_duckdb", split=False),
             raw("DuckDB COPY, target size", "start_duckdb", split=True),
             raw("polars sink, one file", "start_polars", split=False),
@@ -107,26 +82,25 @@ def benchmark(work: Path, *, nested: bool, files: int, rows: int, peers: bool, s
     )
 
 
-def _tools(
-    work: Path, folder: Path, fresh: Callable[[], None], clean: Callable[[], None], say: Callable[[str], None]
-) -> tuple[list[Contender], list[Ratio]]:
+def _tools(work: Path, table: SmallFiles, say: Callable[[str], None]) -> tuple[list[Contender], list[Ratio]]:
     """Those that can run here. Each works on the same table: its catalog is copied, its files are only added to."""
     contenders: list[Contender] = []
     ratios: list[Ratio] = []
-    arguments = {"run": str(folder / "run"), "warehouse": str(folder / "warehouse")}
+    arguments = {"run": str(table.run), "warehouse": str(table.warehouse)}
+    around = (table.fresh, table.clean)
     jars = spark_jars(say)
     if jars:
         name = "Spark rewrite_data_files, local"
         settings = {**arguments, "jars": ",".join(map(str, jars))}
-        contenders.append(Contender(name, __name__, "start_spark", settings, fresh, clean))
+        contenders.append(Contender(name, __name__, "start_spark", settings, *around))
         ratios.append(Ratio("Spark local / ours", "ours", (name,), at_least=3.0))
     if python := environment(work / "zamboni", ZAMBONI, say):
         name = "zamboni"
-        contenders.append(Contender(name, __name__, "start_zamboni", arguments, fresh, clean, python=str(python)))
+        contenders.append(Contender(name, __name__, "start_zamboni", arguments, *around, python=str(python)))
         ratios.append(Ratio("zamboni / ours", "ours", (name,), at_least=1.5))
     if jars and (python := environment(work / "iceberg-compaction", COMPACTION, say)):
         name = "iceberg-compaction"
-        contenders.append(Contender(name, __name__, "start_compaction", arguments, fresh, clean, python=str(python)))
+        contenders.append(Contender(name, __name__, "start_compaction", arguments, *around, python=str(python)))
         ratios.append(Ratio("iceberg-compaction / ours", "ours", (name,), at_least=1.2))
     return contenders, ratios
 
@@ -190,41 +164,25 @@ def start_compaction(run: str, warehouse: str) -> Callable[[], dict[str, Any]]:
 
 def start_ours(config: str) -> Callable[[], dict[str, Any]]:
     """The whole command: plan, rewrite, commit, verify."""
-    import pyiceberg.catalog.sql
-    import pyiceberg.io.pyarrow  # noqa: F401
-
-    import lakehouse_maintenance.execution.running  # noqa: F401
-    from lakehouse_maintenance import Lakehouse
-    from lakehouse_maintenance.model.actions import Action
-    from lakehouse_maintenance.planning.tables import Request
-
-    lakehouse = Lakehouse.open(config)
-    lakehouse.catalogs["main"].databases()
-    request = Request(actions=(Action.REWRITE_DATA_FILES,), options={"target-file-size-bytes": str(TARGET_BYTES)})
-
-    def work() -> dict[str, Any]:
-        result = lakehouse.maintain([TABLE], request)
-        outcome = result.tables[0]
-        if outcome.status != "done":
-            raise RuntimeError(f"{outcome.status}: {outcome.reason} {outcome.actions}")
-        actual = outcome.actions[0].actual
-        return {"files": actual.files, "bytes": actual.bytes, "rows": actual.rows, "rewrite_seconds": actual.seconds}
-
-    return work
+    return ours.start(config, TABLE, "rewrite_data_files", {"target-file-size-bytes": str(TARGET_BYTES)})
 
 
 def start_duckdb(inputs: list[str], folder: str, split: bool) -> Callable[[], dict[str, Any]]:
     """COPY with DuckDB's own defaults."""
     import duckdb
 
-    connection = duckdb.connect()
     target = Path(folder) / ("duckdb" if split else "duckdb.parquet")
+    return raw_copy(duckdb.connect(), f"SELECT * FROM read_parquet({inputs})", target)
+
+
+def raw_copy(connection: Any, query: str, target: Path) -> Callable[[], dict[str, Any]]:
+    """Into one file, where `target` has a file's name, else into files of the target size."""
     options = "FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 3"
-    if split:
+    if not target.suffix:
         options += f", FILE_SIZE_BYTES {TARGET_BYTES}"
 
     def work() -> dict[str, Any]:
-        connection.execute(f"COPY (SELECT * FROM read_parquet({inputs})) TO '{target}' ({options})")
+        connection.execute(f"COPY ({query}) TO '{target}' ({options})")
         return _written(target)
 
     return work
@@ -262,7 +220,11 @@ def _written(target: Path) -> dict[str, Any]:
     return {"files": len(files), "bytes": sum(path.stat().st_size for path in files)}
 
 
-def make(folder: Path, *, nested: bool, files: int, rows: int) -> None:
+Rows = Callable[[Any, int, int], Any]
+"""From a source of random numbers, the first row's number and the number of rows: an Arrow table."""
+
+
+def make(folder: Path, data: Rows, *, files: int, rows: int, commits: int = COMMITS) -> None:
     """A table in a SQLite catalog, appended to in a few commits of many files each."""
     import numpy as np
     from pyiceberg.catalog.sql import SqlCatalog
@@ -272,16 +234,17 @@ def make(folder: Path, *, nested: bool, files: int, rows: int) -> None:
     catalog.create_namespace("bench")
     random = np.random.default_rng(1)
     table: Any = None
-    for start in range(0, files, -(-files // COMMITS)):
-        count = min(-(-files // COMMITS), files - start)
-        data = _nested(random, start, count * rows) if nested else _flat(random, start * rows, count * rows)
+    at_once = -(-files // commits)
+    for start in range(0, files, at_once):
+        count = min(at_once, files - start)
+        part = data(random, start * rows, count * rows)
         if table is None:
-            table = catalog.create_table("bench.small_files", data.schema, properties={"format-version": "2"})
+            table = catalog.create_table("bench.small_files", part.schema, properties={"format-version": "2"})
         # PyIceberg cuts by bytes in memory, in whole rows.
         with table.transaction() as change:
-            size = int(data.nbytes / data.num_rows * (rows + 0.5))
+            size = int(part.nbytes / part.num_rows * (rows + 0.5))
             change.set_properties({"write.target-file-size-bytes": str(size)})
-        table.append(data)
+        table.append(part)
     with table.transaction() as change:
         change.remove_properties("write.target-file-size-bytes")
 

@@ -8,16 +8,13 @@ links to the same files, which nobody changes.
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import os
-import shutil
 import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.binpack import CONFIGURATION, MEMORY_LIMIT
+from benchmarks.copies import Copies
 from benchmarks.peers import ZAMBONI, LocalSpark, environment, spark_jars
 from benchmarks.running import Benchmark, Contender, Growth, Ratio
 
@@ -33,65 +30,43 @@ def benchmark(work: Path, *, snapshots: int, peers: bool, say: Callable[[str], N
     its time grows with the square, and the largest would take it the better part of an hour.
     """
     sizes = sorted({max(20, snapshots // 10), snapshots // 4, snapshots // 2, snapshots})
-    tables = {size: _Table(work / f"expiry-{size}", size) for size in sizes}
-    for table in tables.values():
-        table.make(say)
-    small, large = tables[sizes[0]], tables[sizes[-1]]
+    tables = {size: many_snapshots(work, size, say) for size in sizes}
+    least, most = sizes[0], sizes[-1]
+    small, large = tables[least], tables[most]
     ours = {size: f"ours, {size:,}" for size in sizes}
     contenders = [
-        Contender(ours[size], __name__, "start_ours", {"config": str(table.run / "lakehouse.yaml")}, table.fresh)
+        Contender(ours[size], __name__, "start_ours", {"config": table.config}, table.fresh)
         for size, table in tables.items()
     ]
     ratios = []
     if peers and (jars := spark_jars(say)):
-        name = f"Spark local, {large.size:,}"
+        name = f"Spark local, {most:,}"
         arguments = {"run": str(large.run), "jars": ",".join(map(str, jars))}
         contenders.append(Contender(name, __name__, "start_spark", arguments, large.fresh))
-        ratios.append(Ratio("Spark local / ours", ours[large.size], (name,), at_least=10.0))
+        ratios.append(Ratio("Spark local / ours", ours[most], (name,), at_least=10.0))
     if peers and (python := environment(work / "zamboni", ZAMBONI, say)):
-        name = f"zamboni, {small.size:,}"
+        name = f"zamboni, {least:,}"
         arguments = {"run": str(small.run)}
         contenders.append(Contender(name, __name__, "start_zamboni", arguments, small.fresh, python=str(python)))
-        ratios.append(Ratio(f"zamboni / ours, {small.size:,} snapshots", ours[small.size], (name,), at_least=10.0))
+        ratios.append(Ratio(f"zamboni / ours, {least:,} snapshots", ours[least], (name,), at_least=10.0))
     return Benchmark(
         name="expiry",
-        title=f"Expire {large.size - RETAIN_LAST:,} of {large.size:,} snapshots over {large.size:,} manifests",
-        sizes={"snapshots": large.size, "manifests": large.size, "files": large.size * FILES, "kept": RETAIN_LAST},
+        title=f"Expire {most - RETAIN_LAST:,} of {most:,} snapshots over {most:,} manifests",
+        sizes={"snapshots": most, "manifests": most, "files": most * FILES, "kept": RETAIN_LAST},
         contenders=contenders,
         ratios=ratios,
-        inputs=[path for table in tables.values() for path in sorted(table.pristine.rglob("*.avro"))],
+        inputs=[path for table in tables.values() for path in table.metadata()],
         growth=Growth("time of ours by manifests", tuple((size, ours[size]) for size in sizes[-3:]), at_most=1.2),
     )
 
 
-class _Table:
-    """One size: `pristine` is kept as it was made, `run` is what a contender works on."""
+def many_snapshots(work: Path, snapshots: int, say: Callable[[str], None]) -> Copies:
+    """The table, made where it is not there yet."""
 
-    def __init__(self, folder: Path, size: int) -> None:
-        self.folder, self.size = folder, size
-        self.pristine, self.run = folder / "pristine", folder / "run"
+    def made(folder: Path) -> None:
+        make(folder, snapshots=snapshots)
 
-    def make(self, say: Callable[[str], None]) -> None:
-        if (self.folder / "ready").exists():
-            return
-        say(f"  writing {self.size} snapshots")
-        shutil.rmtree(self.folder, ignore_errors=True)
-        make(self.run, snapshots=self.size)
-        self.run.rename(self.pristine)
-        (self.folder / "ready").touch()
-
-    def fresh(self) -> None:
-        """Links, but for the catalog's database, which changes."""
-        shutil.rmtree(self.run, ignore_errors=True)
-        shutil.copytree(self.pristine / "warehouse", self.run / "warehouse", copy_function=os.link)
-        shutil.copy(self.pristine / "catalog.db", self.run / "catalog.db")
-        text = CONFIGURATION.format(
-            catalog=self.run / "catalog.db",
-            warehouse=self.run / "warehouse",
-            state=self.run / "state",
-            memory=MEMORY_LIMIT,
-        )
-        (self.run / "lakehouse.yaml").write_text(text)
+    return Copies(work / f"expiry-{snapshots}", made).ready(f"{snapshots} snapshots", say)
 
 
 def start_ours(config: str) -> Callable[[], dict[str, Any]]:
@@ -190,11 +165,11 @@ def make(folder: Path, *, snapshots: int) -> None:
     updates: list[Any] = []
     for number in range(1, snapshots + 1):
         day = 20_000 + number % 30
-        entries = [_entry(location, number, file, day) for file in range(FILES)]
-        for entry in entries:
-            _put(entry["data_file"]["file_path"], b"PAR1" * 4)
+        entries = [entry(location, number, file, {"at_day": day}) for file in range(FILES)]
+        for added in entries:
+            put(added["data_file"]["file_path"], b"PAR1" * 4)
         path = f"{location}/metadata/{uuid.uuid4()}-m0.avro"
-        row = write_manifest(_put, path, metadata, spec_id, 0, partition, entries, number)
+        row = write_manifest(put, path, metadata, spec_id, 0, partition, entries, number)
         # Merged or rewritten away: as far as reachability goes, the manifest is simply not listed any more.
         gone = number - 10
         rows = [r for r in rows if not (r["added_snapshot_id"] == gone and gone % 5 == 0)]
@@ -202,7 +177,7 @@ def make(folder: Path, *, snapshots: int) -> None:
         parent = number - 1 or None
         row |= {"sequence_number": number, "min_sequence_number": number}
         rows = [row, *rows]
-        write_manifest_list(_put, path, metadata, rows, number, parent, number)
+        write_manifest_list(put, path, metadata, rows, number, parent, number)
         snapshot = Snapshot(
             snapshot_id=number,
             parent_snapshot_id=parent,
@@ -219,7 +194,8 @@ def make(folder: Path, *, snapshots: int) -> None:
     catalog.commit_table(table, (AssertTableUUID(uuid=table.metadata.table_uuid),), tuple(updates))
 
 
-def _entry(location: str, number: int, file: int, day: int) -> dict[str, Any]:
+def entry(location: str, number: int, file: int, partition: dict[str, Any]) -> dict[str, Any]:
+    """An added file of a manifest; `number` is that of the snapshot, and its id."""
     counts = [{"key": column, "value": 1000} for column in (1, 2)]
     bounds = [{"key": column, "value": number.to_bytes(8, "little")} for column in (1, 2)]
     optional = ("block_size_in_bytes", "nan_value_counts", "key_metadata", "equality_ids", "sort_order_id")
@@ -229,7 +205,7 @@ def _entry(location: str, number: int, file: int, day: int) -> dict[str, Any]:
         "content": 0,
         "file_path": f"{location}/data/{number}-{file}-{uuid.uuid4()}.parquet",
         "file_format": "PARQUET",
-        "partition": {"at_day": day},
+        "partition": partition,
         "record_count": 1000,
         "file_size_in_bytes": 16,
         "column_sizes": counts,
@@ -243,6 +219,7 @@ def _entry(location: str, number: int, file: int, day: int) -> dict[str, Any]:
     return {"status": 1, "snapshot_id": number, **sequence, "data_file": data_file}
 
 
-def _put(path: str, data: bytes) -> None:
+def put(path: str, data: bytes) -> None:
+    """A new local file."""
     with Path(path.removeprefix("file://")).open("xb") as file:
         file.write(data)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks.binpack import CONFIGURATION, MEMORY_LIMIT
+from benchmarks.copies import CONFIGURATION, MEMORY_LIMIT
 from benchmarks.running import Benchmark, Contender, Ratio
 
 TABLE = "main.bench.many_files"

@@ -42,8 +42,11 @@ def _told(ratio: dict[str, Any]) -> str:
 
 
 def _growth(growth: dict[str, Any]) -> str:
+    last = ""
+    if "last_exponent" in growth:
+        last = f", {growth['last_exponent']:.2f} (cpu {growth['last_cpu_exponent']:.2f}) between the two largest"
     return (
-        f"{growth['name']}: grows with the power {growth['exponent']:.2f} (cpu {growth['cpu_exponent']:.2f}), "
+        f"{growth['name']}: grows with the power {growth['exponent']:.2f} (cpu {growth['cpu_exponent']:.2f}){last}, "
         f"target at most {growth['at_most']}: {'met' if growth['met'] else 'MISSED'}"
     )
 

@@ -26,12 +26,23 @@ def test_every_benchmark_runs_and_tells_medians_and_ratios(
     names = {
         "binpack",
         "binpack_nested",
+        "sort",
+        "zorder",
         "health",
+        "tick",
         "expiry",
+        "manifests",
         "evidence_local",
         "evidence_s3",
         "untracked",
         "definitions",
+        "growth_binpack",
+        "growth_sort",
+        "growth_health",
+        "growth_expiry",
+        "growth_manifests",
+        "large_binpack",
+        "large_sort",
     }
     assert set(section["benchmarks"]) == names
     for result in section["benchmarks"].values():
@@ -46,6 +57,29 @@ def test_every_benchmark_runs_and_tells_medians_and_ratios(
     assert [found["facts"]["snapshots"] for found in expired["contenders"].values()] == [10, 30, 70]
     assert expired["growth"]["name"] in printed
     assert section["benchmarks"]["binpack"]["contenders"]["ours"]["facts"]["rows"] == 20 * 500
+    for name in ("sort", "zorder"):
+        found = section["benchmarks"][name]["contenders"]
+        assert {found[f"ours, {how}"]["facts"]["rows"] for how in ("in memory", "spilling")} == {20 * 500}
+    assert section["benchmarks"]["manifests"]["contenders"]["ours"]["facts"]["rewritten_manifests_count"] == 20
+    ticks = section["benchmarks"]["tick"]["contenders"]
+    looked = [found["facts"]["looked"] for name, found in ticks.items() if name.startswith("ours")]
+    assert looked == [0, 1, 2, 20], "a tick looks at what changed, and at nothing else"
+    for name in ("large_binpack", "large_sort"):
+        assert section["benchmarks"][name]["contenders"]["ours"]["facts"]["rows"] == 2 * 100_000
+    for name in ("binpack", "sort", "health", "expiry", "manifests"):
+        assert len(section["benchmarks"][f"growth_{name}"]["contenders"]) == 3
+
+
+def test_growth_is_told_between_the_largest_sizes_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT))
+    from benchmarks.running import Growth, _growth
+
+    medians = {
+        name: dict.fromkeys(("seconds", "cpu_seconds"), value) for name, value in zip("abc", (1, 1, 50), strict=True)
+    }
+    growth = _growth(Growth("g", ((1, "a"), (10, "b"), (100, "c")), at_most=1.1), medians)
+    assert growth["exponent"] < 1.1 < growth["last_exponent"]
+    assert growth["met"] is False
 
 
 def test_figures_for_the_page_come_from_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
