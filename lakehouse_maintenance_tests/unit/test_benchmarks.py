@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 from pathlib import Path
 
@@ -10,40 +11,46 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 
 
+IN_PROCESS = {
+    "sort": 6,
+    "zorder": 6,
+    "tick": 6,
+    "manifests": 1,
+    "growth_binpack": 3,
+    "growth_sort": 3,
+    "growth_health": 3,
+    "growth_expiry": 3,
+    "growth_manifests": 3,
+    "large_binpack": 1,
+    "large_sort": 1,
+}
+"""Number of contenders by benchmark."""
+
+
 @pytest.mark.long
-def test_every_benchmark_runs_and_tells_medians_and_ratios(
+def test_benchmarks_run_in_processes_and_tell_medians_and_ratios(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(str(ROOT))
     from benchmarks.__main__ import main
 
     results = tmp_path / "results.json"
-    assert main(["--tiny", "--repeat", "1", "--work", str(tmp_path / "work"), "--results", str(results)]) == 0
-
-    printed = capsys.readouterr().out
-    section = json.loads(results.read_text())["small"]
-    assert {"date", "machine", "versions", "benchmarks"} <= set(section)
     names = {
         "binpack",
         "binpack_nested",
-        "sort",
-        "zorder",
         "health",
-        "tick",
         "expiry",
-        "manifests",
         "evidence_local",
         "evidence_s3",
         "untracked",
         "definitions",
-        "growth_binpack",
-        "growth_sort",
-        "growth_health",
-        "growth_expiry",
-        "growth_manifests",
-        "large_binpack",
-        "large_sort",
     }
+    only = [argument for name in sorted(names) for argument in ("--only", name)]
+    assert main(["--tiny", "--repeat", "1", "--work", str(tmp_path / "work"), "--results", str(results), *only]) == 0
+
+    printed = capsys.readouterr().out
+    section = json.loads(results.read_text())["small"]
+    assert {"date", "machine", "versions", "benchmarks"} <= set(section)
     assert set(section["benchmarks"]) == names
     for result in section["benchmarks"].values():
         assert result["sizes"]
@@ -57,17 +64,36 @@ def test_every_benchmark_runs_and_tells_medians_and_ratios(
     assert [found["facts"]["snapshots"] for found in expired["contenders"].values()] == [10, 30, 70]
     assert expired["growth"]["name"] in printed
     assert section["benchmarks"]["binpack"]["contenders"]["ours"]["facts"]["rows"] == 20 * 500
+
+
+def test_the_others_do_what_they_measure(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, where starting costs nothing."""
+    monkeypatch.syspath_prepend(str(ROOT))
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    from benchmarks import running
+    from benchmarks.__main__ import main
+
+    def run_here(contender: running.Contender) -> dict[str, object]:
+        function = getattr(importlib.import_module(contender.module), contender.function)
+        facts = function(**contender.arguments)()
+        return {**dict.fromkeys(running.FIGURES, 1.0), "facts": facts}
+
+    monkeypatch.setattr(running, "spawn", run_here)
+    results = tmp_path / "results.json"
+    only = [argument for name in IN_PROCESS for argument in ("--only", name)]
+    assert main(["--tiny", "--repeat", "1", "--work", str(tmp_path / "work"), "--results", str(results), *only]) == 0
+
+    found = json.loads(results.read_text())["small"]["benchmarks"]
+    contenders = {name: one["contenders"] for name, one in found.items()}
+    assert {name: len(one) for name, one in contenders.items()} == IN_PROCESS
     for name in ("sort", "zorder"):
-        found = section["benchmarks"][name]["contenders"]
-        assert {found[f"ours, {how}"]["facts"]["rows"] for how in ("in memory", "spilling")} == {20 * 500}
-    assert section["benchmarks"]["manifests"]["contenders"]["ours"]["facts"]["rewritten_manifests_count"] == 20
-    ticks = section["benchmarks"]["tick"]["contenders"]
-    looked = [found["facts"]["looked"] for name, found in ticks.items() if name.startswith("ours")]
+        rows = {contenders[name][f"ours, {how}"]["facts"]["rows"] for how in ("in memory", "spilling")}
+        assert rows == {20 * 500}
+    assert contenders["manifests"]["ours"]["facts"]["rewritten_manifests_count"] == 20
+    looked = [one["facts"]["looked"] for name, one in contenders["tick"].items() if name.startswith("ours")]
     assert looked == [0, 1, 2, 20], "a tick looks at what changed, and at nothing else"
     for name in ("large_binpack", "large_sort"):
-        assert section["benchmarks"][name]["contenders"]["ours"]["facts"]["rows"] == 2 * 100_000
-    for name in ("binpack", "sort", "health", "expiry", "manifests"):
-        assert len(section["benchmarks"][f"growth_{name}"]["contenders"]) == 3
+        assert contenders[name]["ours"]["facts"]["rows"] == 2 * 100_000
 
 
 def test_growth_is_told_between_the_largest_sizes_too(monkeypatch: pytest.MonkeyPatch) -> None:
