@@ -95,9 +95,9 @@ def test_every_file_is_announced_before_it_is_written(pair: Pair, monkeypatch: p
         if path not in announced(ours, "run"):
             unknown.append(path)
 
-    def open_file(self: Any, table: Any, schema: Any, path: str, form: Any) -> None:
+    def open_file(self: Any, table: Any, schema: Any, path: str, *rest: Any, **more: Any) -> None:
         check(path)
-        real_open(self, table, schema, path, form)
+        real_open(self, table, schema, path, *rest, **more)
 
     def put(self: Any, path: str, data: bytes) -> None:
         check(path)

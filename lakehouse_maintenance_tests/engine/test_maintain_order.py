@@ -158,7 +158,7 @@ def test_nothing_expires_after_a_rewrite_that_was_not_verified(
 ) -> None:
     writer, ours = pair
     wrong = (Check("rows_unchanged", False, "a row is missing"),)
-    monkeypatch.setattr(rewriting, "_verify", lambda *args: wrong)
+    monkeypatch.setattr(rewriting, "verify_commit", lambda *args: wrong)
     (outcome,) = ours.maintain((), BOTH).tables
     assert outcome.status is Status.FAILED
     assert "roll back to snapshot" in outcome.reason
