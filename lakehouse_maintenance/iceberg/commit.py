@@ -211,6 +211,23 @@ def load_for_commit(
     return table, metadata, ManifestReader(storage, str(name), cache)
 
 
+def load_again(
+    load: Callable[[], tuple[Table, Metadata, ManifestReader]],
+    last: Exception | None,
+    unknown: Callable[[Exception], CommitUnknownError],
+) -> tuple[Table, Metadata, ManifestReader]:
+    """The table before an attempt; `last`: what the attempt before raised. `load`: calls `load_for_commit`.
+
+    A conflict may be with our own request, repeated by a client or gateway: without a look it is not known.
+    """
+    try:
+        return load()
+    except LakehouseError as error:
+        if last is None or isinstance(error, LOOKED):
+            raise
+        raise unknown(last) from error
+
+
 class Change(Protocol):
     """What one snapshot brings into a branch; staged anew for each attempt from the table as it is then."""
 
@@ -381,16 +398,7 @@ class ReplaceCommit:
     def _load_again(
         self, tried: dict[int, tuple[int, Staged]], last: Exception | None
     ) -> tuple[Table, Metadata, ManifestReader]:
-        """The table before an attempt; `last`: what the attempt before raised.
-
-        A conflict may be with our own request, repeated by a client or gateway: without a look it is not known.
-        """
-        try:
-            return self._load()
-        except LakehouseError as error:
-            if last is None or isinstance(error, LOOKED):
-                raise
-            raise self._unknown(last, tried) from error
+        return load_again(self._load, last, lambda error: self._unknown(error, tried))
 
     def _look_again(self, last: Exception | None, tried: dict[int, tuple[int, Staged]]) -> Committed | None:
         try:

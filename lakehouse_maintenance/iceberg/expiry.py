@@ -28,7 +28,7 @@ from pyiceberg.table.update import (
 
 from lakehouse_maintenance.catalogs import Catalog
 from lakehouse_maintenance.iceberg.answers import Answer, answer
-from lakehouse_maintenance.iceberg.commit import LOOKED, load_for_commit, pause
+from lakehouse_maintenance.iceberg.commit import load_again, load_for_commit, pause
 from lakehouse_maintenance.iceberg.manifests import BlobCache, ManifestFile, ManifestReader
 from lakehouse_maintenance.iceberg.metadata import Metadata, Snapshot
 from lakehouse_maintenance.iceberg.references import kind_of, references
@@ -208,16 +208,7 @@ class ExpireCommit:
         return self._given_up(asked, last, unknown)
 
     def _load(self, last: Exception | None) -> tuple[Table, Metadata, ManifestReader]:
-        """The table now; `last`: what the attempt before raised.
-
-        A conflict may be with our own request, repeated by a client or gateway: without a look it is not known.
-        """
-        try:
-            return load_for_commit(self.catalog, self.name, self.uuid, self.cache)
-        except LakehouseError as error:
-            if last is None or isinstance(error, LOOKED):
-                raise
-            raise self._unknown(last) from error
+        return load_again(lambda: load_for_commit(self.catalog, self.name, self.uuid, self.cache), last, self._unknown)
 
     def _given_up(self, asked: set[int], last: Exception | None, unknown: Exception | None) -> Expiring:
         """After the last attempt: it may have been the one."""

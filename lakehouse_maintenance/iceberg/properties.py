@@ -16,7 +16,7 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate, ValidatableTableRequirement
 
 from lakehouse_maintenance.iceberg.answers import Answer, answer
-from lakehouse_maintenance.iceberg.commit import LOOKED, load_for_commit, pause
+from lakehouse_maintenance.iceberg.commit import load_again, load_for_commit, pause
 from lakehouse_maintenance.iceberg.manifests import BlobCache
 from lakehouse_maintenance.iceberg.metadata import Metadata
 from lakehouse_maintenance.model.errors import CommitConflictError, CommitUnknownError, LakehouseError
@@ -122,13 +122,9 @@ class PropertiesCommit:
         )
 
     def _load(self, last: Exception | None) -> tuple[Table, Metadata]:
-        """The table now; `last`: what the attempt before raised, after which only a look tells what is visible."""
-        try:
-            table, metadata, _ = load_for_commit(self.catalog, self.name, self.uuid, self.cache)
-        except LakehouseError as error:
-            if last is None or isinstance(error, LOOKED):
-                raise
-            raise self._unknown(last) from error
+        table, metadata, _ = load_again(
+            lambda: load_for_commit(self.catalog, self.name, self.uuid, self.cache), last, self._unknown
+        )
         return table, metadata
 
     def _refuse_changed(self, metadata: Metadata) -> None:

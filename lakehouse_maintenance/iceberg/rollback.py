@@ -16,7 +16,7 @@ from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, SetSnapshotRefUpdate
 
 from lakehouse_maintenance.iceberg.answers import Answer, answer
-from lakehouse_maintenance.iceberg.commit import LOOKED, load_for_commit, pause
+from lakehouse_maintenance.iceberg.commit import load_again, load_for_commit, pause
 from lakehouse_maintenance.iceberg.manifests import BlobCache
 from lakehouse_maintenance.iceberg.metadata import MAIN, Metadata
 from lakehouse_maintenance.model.errors import CommitConflictError, CommitUnknownError, LakehouseError
@@ -115,12 +115,7 @@ class RollbackCommit:
         )
 
     def _load(self, last: Exception | None) -> tuple[Table, Metadata, object]:
-        try:
-            return load_for_commit(self.catalog, self.name, self.uuid, self.cache)
-        except LakehouseError as error:
-            if last is None or isinstance(error, LOOKED):
-                raise
-            raise self._unknown(last) from error
+        return load_again(lambda: load_for_commit(self.catalog, self.name, self.uuid, self.cache), last, self._unknown)
 
     def _refuse_moved(self, metadata: Metadata) -> None:
         head = metadata.head(self.branch)

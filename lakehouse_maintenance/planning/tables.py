@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from typing import TYPE_CHECKING
 
 from lakehouse_maintenance.config.action_options import check_action_options
@@ -211,9 +212,15 @@ def plan_table(
             elif action == Action.SET_PROPERTIES:
                 planned = _set_properties(subject)
             elif action == Action.REWRITE_MANIFESTS:
-                planned = _rewrite_manifests(subject, manifests, asked)
+                branch, given = asked.branch or MAIN_BRANCH, asked.options_of(action)
+                planned = _rewrite_metadata(
+                    action, subject, asked, partial(plan_action, state, manifests, given, branch=branch)
+                )
             elif action == Action.REWRITE_POSITION_DELETE_FILES:
-                planned = _rewrite_deletes(subject, deletes, asked)
+                branch, given = asked.branch or MAIN_BRANCH, asked.options_of(action)
+                planned = _rewrite_metadata(
+                    action, subject, asked, partial(plan_position_deletes, state, deletes, given, branch=branch)
+                )
             else:
                 planned = _rewrite(subject, groups, asked, throughput or Throughput())
         except InputError as wrong:
@@ -348,26 +355,16 @@ def _layout(subject: Subject, asked: Request) -> tuple[str, SortOrder | None, in
     return strategy, *resolve(strategy, text, subject.state)
 
 
-def _rewrite_manifests(subject: Subject, manifests: ListManifests | None, asked: Request) -> PlannedAction | str:
-    """The planned rewrite of manifests, or why there is none."""
-    action = Action.REWRITE_MANIFESTS
+def _rewrite_metadata(
+    action: Action, subject: Subject, asked: Request, plan: Callable[[str], PlannedAction | str]
+) -> PlannedAction | str:
+    """The planned rewrite of manifests or delete files, or why there is none. `plan`: told why it is done."""
     reason = REQUESTED if asked.actions is not None else _due(action, subject)
     if reason is None:
         return f"not due: {nearest_miss(triggers_of(action, subject.policy), subject.health)}"
     if subject.cannot_commit is not None:
         return f"unsupported: {subject.cannot_commit}"
-    return plan_action(subject.state, manifests, asked.options_of(action), reason, asked.branch or MAIN_BRANCH)
-
-
-def _rewrite_deletes(subject: Subject, deletes: PlanDeletes | None, asked: Request) -> PlannedAction | str:
-    """The planned rewrite of position delete files, or why there is none."""
-    action = Action.REWRITE_POSITION_DELETE_FILES
-    reason = REQUESTED if asked.actions is not None else _due(action, subject)
-    if reason is None:
-        return f"not due: {nearest_miss(triggers_of(action, subject.policy), subject.health)}"
-    if subject.cannot_commit is not None:
-        return f"unsupported: {subject.cannot_commit}"
-    return plan_position_deletes(subject.state, deletes, asked.options_of(action), reason, asked.branch or MAIN_BRANCH)
+    return plan(reason)
 
 
 def _due(action: Action, subject: Subject) -> str | None:

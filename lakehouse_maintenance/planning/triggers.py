@@ -10,18 +10,12 @@ from lakehouse_maintenance.model.actions import Action
 from lakehouse_maintenance.model.errors import ConfigurationError
 from lakehouse_maintenance.model.health import Due, TableHealth
 from lakehouse_maintenance.model.intervals import format_duration
+from lakehouse_maintenance.planning.order import SAFE_ORDER
 
 if TYPE_CHECKING:
     from lakehouse_maintenance.config.policies import Policy, Trigger
 
-POLICY_ACTIONS = (
-    Action.REWRITE_DATA_FILES,
-    Action.REWRITE_POSITION_DELETE_FILES,
-    Action.REWRITE_MANIFESTS,
-    Action.EXPIRE_SNAPSHOTS,
-    Action.SET_PROPERTIES,
-    Action.PRUNE_METADATA,
-)
+POLICY_ACTIONS = tuple(action for action in SAFE_ORDER if action is not Action.REMOVE_ORPHAN_FILES)
 """Actions on an Iceberg table that a trigger can make due, in the order in which they are done (IM-11)."""
 
 
