@@ -8,15 +8,15 @@ from typing import Any
 from lakehouse_maintenance.engines.embedded_iceberg.deletes import named_data_files
 from lakehouse_maintenance.engines.embedded_iceberg.opening import Opener
 from lakehouse_maintenance.execution.committing import commit
-from lakehouse_maintenance.execution.making import Target, describe
-from lakehouse_maintenance.execution.observe import Observed, observe
+from lakehouse_maintenance.execution.making import Target
+from lakehouse_maintenance.execution.observe import Observed
 from lakehouse_maintenance.execution.traces import GROUPS_LEFT
-from lakehouse_maintenance.execution.verify import verify_rewrite
+from lakehouse_maintenance.execution.verify import compared, verify_rewrite
 from lakehouse_maintenance.execution.work import Run, Work
 from lakehouse_maintenance.iceberg.commit import Committed
+from lakehouse_maintenance.iceberg.metadata import Snapshot
 from lakehouse_maintenance.iceberg.replace import Replacement
 from lakehouse_maintenance.iceberg.replacing import ReplaceGroups
-from lakehouse_maintenance.model.errors import LakehouseError
 from lakehouse_maintenance.model.outcomes import Check
 from lakehouse_maintenance.model.plans import PlannedAction
 from lakehouse_maintenance.planning.rewrite_options import RewriteOptions
@@ -57,12 +57,8 @@ def commit_groups(
 
 def verify_commit(run: Run, target: Target, committed: Committed, groups: Sequence[Replacement]) -> tuple[Check, ...]:
     """Checks of one commit, from the table as it is now. Never raises for what concerns the table."""
-    try:
-        observed = observe(target.catalog, target.name, run.cache)
-        before = observed.metadata.snapshots.get(committed.previous_snapshot_id)
-        after = observed.metadata.snapshots.get(committed.snapshot_id)
-        if before is None or after is None:
-            return (Check("rows_unchanged", False, "our snapshot, or the one before, is no longer in the table"),)
+
+    def compare(observed: Observed, before: Snapshot, after: Snapshot) -> tuple[Check, ...]:
         return verify_rewrite(observed, before, after, groups)
-    except LakehouseError as error:
-        return (Check("rows_unchanged", False, f"could not be verified: {describe(error)}"),)
+
+    return compared(target.catalog, target.name, run.cache, committed, "rows_unchanged", compare)

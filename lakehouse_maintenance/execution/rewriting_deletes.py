@@ -16,12 +16,13 @@ from lakehouse_maintenance.execution.committing import Announce, announcer, comm
 from lakehouse_maintenance.execution.guards import refuse_blocked
 from lakehouse_maintenance.execution.making import Target, describe
 from lakehouse_maintenance.execution.observe import Observed, observe
+from lakehouse_maintenance.execution.verify import compared
 from lakehouse_maintenance.execution.work import Run, Work
 from lakehouse_maintenance.iceberg.commit import Committed, Outdated
 from lakehouse_maintenance.iceberg.metadata import Snapshot
 from lakehouse_maintenance.iceberg.replacing_deletes import LAST_VERSION, ReplaceDeletes
 from lakehouse_maintenance.model.actions import Status
-from lakehouse_maintenance.model.errors import CommitConflictError, LakehouseError, UnsupportedError
+from lakehouse_maintenance.model.errors import CommitConflictError, UnsupportedError
 from lakehouse_maintenance.model.files import LiveFile
 from lakehouse_maintenance.model.outcomes import ActionOutcome, Actual, Check
 from lakehouse_maintenance.model.plans import FileGroup, PlannedAction, TablePlan
@@ -187,15 +188,11 @@ def _verify(run: Run, target: Target, committed: Committed, done: Sequence[Rewri
     """The outputs delete the positions that the inputs deleted, in every data file that is live after the commit; all
     other delete files are as before."""
     name = "deletes_unchanged"
-    try:
-        observed = observe(target.catalog, target.name, run.cache)
-        before = observed.metadata.snapshots.get(committed.previous_snapshot_id)
-        after = observed.metadata.snapshots.get(committed.snapshot_id)
-        if before is None or after is None:
-            return Check(name, False, "our snapshot, or the one before, is no longer in the table")
-        return _compare(name, run, target, observed, before, after, done, work)
-    except LakehouseError as error:
-        return Check(name, False, f"could not be verified: {describe(error)}")
+
+    def compare(observed: Observed, before: Snapshot, after: Snapshot) -> tuple[Check, ...]:
+        return (_compare(name, run, target, observed, before, after, done, work),)
+
+    return compared(target.catalog, target.name, run.cache, committed, name, compare)[0]
 
 
 def _compare(

@@ -7,17 +7,17 @@ from dataclasses import asdict
 
 from lakehouse_maintenance.execution.committing import announcer, commit
 from lakehouse_maintenance.execution.guards import refuse_blocked
-from lakehouse_maintenance.execution.making import Target, describe
-from lakehouse_maintenance.execution.observe import observe
+from lakehouse_maintenance.execution.making import Target
+from lakehouse_maintenance.execution.observe import Observed, observe
+from lakehouse_maintenance.execution.verify import compared
 from lakehouse_maintenance.execution.work import Run, Work
 from lakehouse_maintenance.iceberg.commit import Committed
 from lakehouse_maintenance.iceberg.entry_sets import moved_entries
 from lakehouse_maintenance.iceberg.manifests import ManifestFile
-from lakehouse_maintenance.iceberg.metadata import Metadata
+from lakehouse_maintenance.iceberg.metadata import Metadata, Snapshot
 from lakehouse_maintenance.iceberg.partition_ranges import manifest_facts
 from lakehouse_maintenance.iceberg.rewriting_manifests import RewriteManifests
 from lakehouse_maintenance.model.actions import Status
-from lakehouse_maintenance.model.errors import LakehouseError
 from lakehouse_maintenance.model.outcomes import ActionOutcome, Actual, Check
 from lakehouse_maintenance.model.plans import PlannedAction, TablePlan
 from lakehouse_maintenance.planning.manifests import ManifestOptions, plan_manifests
@@ -91,18 +91,14 @@ def _finish(
 def _verify(run: Run, target: Target, committed: Committed, change: RewriteManifests) -> tuple[Check, ...]:
     """The live entries of the two snapshots, read from storage: that also shows that every new manifest is there."""
     name = "entries_unchanged"
-    try:
-        observed = observe(target.catalog, target.name, run.cache)
-        before = observed.metadata.snapshots.get(committed.previous_snapshot_id)
-        after = observed.metadata.snapshots.get(committed.snapshot_id)
-        if before is None or after is None:
-            return (Check(name, False, "our snapshot, or the one before, is no longer in the table"),)
+
+    def compare(observed: Observed, before: Snapshot, after: Snapshot) -> tuple[Check, ...]:
         old, new, numbers = moved_entries(observed.reader, before, after)
-    except LakehouseError as error:
-        return (Check(name, False, f"could not be verified: {describe(error)}"),)
-    if (old.files, old.rows) != (new.files, new.rows):
-        told = f"{new.files} entries of {new.rows} rows stand in place of {old.files} of {old.rows} rows"
-        return (Check(name, False, told),)
-    if old != new or numbers != change.numbers:
-        return (Check(name, False, "entries have other values than before"),)
-    return (Check(name, True, f"{new.files} entries are as before, but in other manifests"),)
+        if (old.files, old.rows) != (new.files, new.rows):
+            told = f"{new.files} entries of {new.rows} rows stand in place of {old.files} of {old.rows} rows"
+            return (Check(name, False, told),)
+        if old != new or numbers != change.numbers:
+            return (Check(name, False, "entries have other values than before"),)
+        return (Check(name, True, f"{new.files} entries are as before, but in other manifests"),)
+
+    return compared(target.catalog, target.name, run.cache, committed, name, compare)

@@ -6,7 +6,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from lakehouse_maintenance.catalogs import Catalog
+from lakehouse_maintenance.execution.making import describe
 from lakehouse_maintenance.execution.observe import Observed, observe
+from lakehouse_maintenance.iceberg.commit import Committed
 from lakehouse_maintenance.iceberg.manifests import BlobCache, ManifestFile
 from lakehouse_maintenance.iceberg.metadata import Snapshot
 from lakehouse_maintenance.iceberg.replace import Replacement, named
@@ -19,6 +21,27 @@ from lakehouse_maintenance.storage import Storage
 
 _LOOK_UP_EACH = 5000
 """Up to so many files, each is looked up; beyond, the table's folder is listed and only the rest is looked up."""
+
+
+def compared(
+    catalog: Catalog,
+    name: TableName,
+    cache: BlobCache | None,
+    committed: Committed,
+    check: str,
+    compare: Callable[[Observed, Snapshot, Snapshot], tuple[Check, ...]],
+) -> tuple[Check, ...]:
+    """What `compare` says of the table, the snapshot before our commit and ours; a failed `check` where one of them
+    is gone or cannot be read. Never raises for what concerns the table."""
+    try:
+        observed = observe(catalog, name, cache)
+        before = observed.metadata.snapshots.get(committed.previous_snapshot_id)
+        after = observed.metadata.snapshots.get(committed.snapshot_id)
+        if before is None or after is None:
+            return (Check(check, False, "our snapshot, or the one before, is no longer in the table"),)
+        return compare(observed, before, after)
+    except LakehouseError as error:
+        return (Check(check, False, f"could not be verified: {describe(error)}"),)
 
 
 def verify_rewrite(
